@@ -1,0 +1,40 @@
+# `make run` shows every small experiment; `make test` checks everything. Both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-slow bench format clean
+
+help:
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ube needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+run: $(READY) ## run every small experiment and write results/quick/index.html
+	$(BIN)/ube reproduce quick
+
+test: $(READY) ## lint, type check and the test suite
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n 2
+
+test-slow: $(READY) ## the long checks that `make test` leaves out
+	$(BIN)/pytest -q -m slow
+
+bench: $(READY) ## measure the solvers against SciPy and Monte Carlo
+	$(BIN)/python -m benchmarks.sparse_sweep
+	$(BIN)/python -m benchmarks.exact_variance
+
+format: $(READY) ## rewrite the source in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove the environment and generated results
+	rm -rf $(VENV) results build dist .pytest_cache .mypy_cache .ruff_cache

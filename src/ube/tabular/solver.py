@@ -1,0 +1,451 @@
+"""From a belief and a policy to the mean and the variance of the Q-values, and what that variance is worth."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ube.errors import UsageError
+from ube.tabular.belief import Belief
+from ube.tabular.rewards import Floats
+
+METHODS = {
+    "ube": "the paper's bound (Lemma 1, Theorem 1): ν = Var μ + Q_max² Σ Var P / E P",
+    "ube-horizon": "the same with the Q_max of the decisions that are left",
+    "count": "the paper's count form: ν = (σ_r² + Q_max² |S|) / n",
+    "pombu": "ν = Var μ + γ² V̄ᵀ Sig V̄, no Q_max (Zhou et al. 2020)",
+    "exact": "the posterior variance itself, by a recursion over covariances",
+    "lower": "the exact recursion with independent next values",
+    "delta": "first-order error propagation; the one for tied rows and cycles",
+}
+_Q_MAX_METHODS = ("ube", "ube-horizon", "count")
+_PARALLEL_FROM = 50_000  # nodes below which threads cost more than they bring
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Arrays have the shape of the belief: (H, S, A), (S, A), or a list of layers where their widths differ."""
+
+    method: str
+    q_mean: Any
+    """E Q under the posterior."""
+    variance: Any
+    """Var Q, or what `method` puts in its place."""
+    policy: Any
+    guarantee: str
+    """"exact", "upper bound", "lower bound" or "none"."""
+    why: str
+    """The reason for `guarantee`, in words."""
+    value_mean: Any
+    """E V, (H, S), (S,) or a list of layers."""
+    value_covariance: Floats | None = None
+    """Cov[V, V'], (H, S, H, S) or (S, S) ((nodes, nodes) where widths differ); with `covariance=True` only."""
+    sweeps: int = 1
+    """Sweeps over the states that the solution took."""
+    error: float = 0.0
+    """A bound on the error of q_mean and variance relative to their largest entry, from stopping early."""
+
+    @property
+    def std(self) -> Any:
+        return [np.sqrt(v) for v in self.variance] if isinstance(self.variance, list) else np.sqrt(self.variance)
+
+
+def solve(
+    belief: Belief,
+    policy: Any = "uniform",
+    method: str = "exact",
+    *,
+    covariance: bool = False,
+    tolerance: float = 1e-10,
+    threads: int | None = None,
+) -> Solution:
+    """Q̄ and the variance of Q under `belief` for a fixed policy.
+
+    policy: probabilities of the belief's shape, "uniform", or "greedy" (in Q̄).
+    method: one of `METHODS`.
+    covariance: with "exact" on an acyclic belief, also return the covariance of all values.
+    tolerance: relative error at which the sweeps over a belief with cycles stop.
+    threads: how many to use on large beliefs with cycles; all cores by default. The result does not depend on it.
+    """
+    if method not in METHODS:
+        raise UsageError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+    if covariance and not (method == "exact" and belief.is_acyclic):
+        raise UsageError("covariance=True needs method='exact' and a belief without cycles")
+    if method in ("exact", "lower", "delta") and not np.isfinite(belief.rewards.variance).all():
+        where = belief.graph.entry(_row_of(belief, int(np.argmin(np.isfinite(belief.rewards.variance)))))
+        raise UsageError(
+            f"reward{where} has infinite variance: method {method!r} needs a proper prior or an update there"
+        )
+    engine = _Cyclic(belief, tolerance, threads) if not belief.is_acyclic else _Acyclic(belief)
+    table = engine.policy(policy)
+    if method == "delta":
+        q, _ = engine.solve(table, "pombu")
+        u = _delta(belief, table, engine.value)
+    else:
+        q, u = engine.solve(table, method, keep_covariance=covariance)
+    guarantee, why = _guarantee(belief, table, method, u)
+    graph = belief.graph
+    hidden = np.where(graph.successors > 0, 0.0, np.nan)  # terminal states are worth 0, missing actions nothing
+    hidden = np.where(np.repeat(graph.terminal, graph.n_actions), 0.0, hidden)
+    return Solution(
+        method=method,
+        q_mean=graph.shown(q + hidden),
+        variance=graph.shown(u + hidden),
+        policy=graph.shown(table.reshape(-1)),
+        guarantee=guarantee,
+        why=why,
+        value_mean=_shown_values(belief, engine.value),
+        value_covariance=engine.covariance if covariance else None,
+        sweeps=engine.sweeps,
+        error=engine.error,
+    )
+
+
+class _Acyclic:
+    """One backward pass gives everything."""
+
+    sweeps = 1
+    error = 0.0
+
+    def __init__(self, belief: Belief) -> None:
+        self.belief = belief
+        self.value: Floats = np.zeros(0)
+        self.covariance: Floats = np.zeros((0, 0))
+
+    def policy(self, policy: Any) -> Floats:
+        if isinstance(policy, str) and policy == "greedy":
+            table = np.zeros((self.belief.graph.n_nodes, self.belief.graph.n_actions))
+            self.solve(table, "pombu", greedy=True)
+            return table
+        return _policy_table(self.belief, policy)
+
+    def solve(
+        self, table: Floats, method: str, *, greedy: bool = False, keep_covariance: bool = False
+    ) -> tuple[Floats, Floats]:
+        from ube.tabular import kernels
+
+        belief, graph = self.belief, self.belief.graph
+        assert graph.order is not None
+        exact = method == "exact"
+        slot, n_slots = graph.slots if exact else (np.where(graph.terminal, -1, 0).astype(np.int32), 0)
+        if keep_covariance:
+            slot, n_slots = np.where(graph.terminal, -1, np.arange(graph.n_nodes)).astype(np.int32), graph.n_nodes
+        variance, scale = _local_terms(belief, method)
+        n = graph.n_rows
+        tables = kernels.Tables(
+            policy=table,
+            q=np.zeros(n),
+            u=np.zeros(n),
+            value=np.zeros(graph.n_nodes),
+            value_variance=np.zeros(graph.n_nodes),
+            sampled=np.zeros(graph.n_nodes),
+            covariance=np.zeros((n_slots, n_slots)),
+        )
+        codes = {"pombu": kernels.POMBU, "exact": kernels.EXACT, "lower": kernels.DIAGONAL}
+        kernels.backward(
+            compiled_problem(belief, slot),
+            kernels.Posterior(belief.alpha, belief.total, belief.rewards.mean, variance),
+            kernels.Rule(
+                codes.get(method, kernels.LINEAR),
+                kernels.GREEDY if greedy else kernels.GIVEN,
+                0.0,
+                zeta=np.zeros(n),
+                transition_scale=scale,
+                bonus=np.zeros(n),
+                cap=np.full(n, np.inf),
+            ),  # fmt: skip
+            tables,
+        )
+        self.value = tables.value
+        if keep_covariance:
+            shown = tables.covariance[: graph.n_decisions, : graph.n_decisions]
+            sides = graph.shape[:-1]
+            self.covariance = shown.reshape(sides + sides)
+        return tables.q, tables.u
+
+
+class _Cyclic:
+    """Sweeps to the fixed point: Q̄ with the mean rewards and γ, u with ν and γ². The same recursion twice."""
+
+    covariance = np.zeros((0, 0))
+
+    def __init__(self, belief: Belief, tolerance: float, threads: int | None) -> None:
+        self.belief = belief
+        self.tolerance = tolerance
+        self.threads = 1 if belief.graph.n_nodes < _PARALLEL_FROM else (threads or os.cpu_count() or 1)
+        self.value: Floats = np.zeros(0)
+        self.sweeps = 0
+        self.error = 0.0
+
+    def policy(self, policy: Any) -> Floats:
+        if not (isinstance(policy, str) and policy == "greedy"):
+            return _policy_table(self.belief, policy)
+        graph = self.belief.graph
+        table = _policy_table(self.belief, "uniform")
+        while True:  # policy iteration: each policy is better than the last, and there are finitely many
+            q, _ = self._fixed_point(table, self.belief.rewards.mean, self.belief.discount)
+            ranked = np.where(graph.available, q.reshape(table.shape), -np.inf)
+            best = ranked.max(axis=1)
+            current = (table * np.where(graph.available, ranked, 0.0)).sum(axis=1)
+            margin = 10 * self.tolerance * max(1.0, float(np.abs(q).max()))
+            better = ~graph.terminal & ((best > current + margin) | (table.max(axis=1) < 1.0))
+            if not better.any():
+                return table
+            table[better] = 0.0
+            table[better, ranked[better].argmax(axis=1)] = 1.0
+
+    def solve(self, table: Floats, method: str, *, keep_covariance: bool = False) -> tuple[Floats, Floats]:
+        belief, discount = self.belief, self.belief.discount
+        q, self.value = self._fixed_point(table, belief.rewards.mean, discount)
+        variance, scale = _local_terms(belief, method)
+        if method in _Q_MAX_METHODS:
+            nu = variance + discount**2 * scale * np.maximum(belief.graph.successors - 1, 0) / (belief.total + 1.0)
+        else:
+            nu = variance + discount**2 * _expected_next(belief, self.value)[1]
+        if method in ("exact", "lower"):
+            return q, _untied_variance(belief, table, nu, diagonal=method == "lower", tolerance=self.tolerance)
+        return q, self._fixed_point(table, nu, discount**2)[0]
+
+    def _fixed_point(self, table: Floats, rhs: Floats, discount: float) -> tuple[Floats, Floats]:
+        """x = rhs + discount Σ p̄ π x' over rows, and Σ π x over nodes."""
+        from ube.tabular import kernels
+
+        graph, belief = self.belief.graph, self.belief
+        weight = table.reshape(-1) * discount / belief.total
+        base = np.einsum("na,na->n", table, np.where(graph.successors > 0, rhs, 0.0).reshape(table.shape))
+        value, following = base.copy(), np.empty_like(base)
+        cuts = np.linspace(0, graph.n_nodes, self.threads + 1).astype(int)
+        ending = bool(graph.terminal.any())
+        if not np.isfinite(base).all():
+            raise UsageError(
+                "the reward belief has infinite variance: with cycles it spreads everywhere; update it first"
+            )
+        with ThreadPoolExecutor(self.threads) as pool:
+
+            def one(i: int) -> tuple[float, float]:
+                return kernels.sweep(
+                    graph.n_actions, graph.indptr, graph.indices, belief.alpha, weight, base, value, following,
+                    cuts[i], cuts[i + 1],
+                )  # fmt: skip
+
+            while True:
+                changes = list(pool.map(one, range(self.threads))) if self.threads > 1 else [one(0)]
+                value, following = following, value
+                self.sweeps += 1
+                # MacQueen's bounds: the solution lies between value + reach*least and value + reach*greatest.
+                least, greatest = min(c[0] for c in changes), max(c[1] for c in changes)
+                if ending:
+                    least, greatest = min(least, 0.0), max(greatest, 0.0)
+                reach = discount / (1.0 - discount)
+                largest = max(float(np.abs(value).max()), np.finfo(float).tiny)
+                error = 0.5 * reach * (greatest - least) / largest
+                if error <= self.tolerance or greatest - least <= 8 * np.finfo(float).eps * largest:
+                    break
+        if not ending:
+            value = value + 0.5 * reach * (least + greatest)
+        self.error = max(self.error, error)
+        mean = _expected_next(belief, value, need_local=False)[0]
+        return np.where(graph.successors > 0, rhs + discount * mean, 0.0), value
+
+
+def _expected_next(belief: Belief, value: Floats, *, need_local: bool = True) -> tuple[Floats, Floats]:
+    from ube.tabular import kernels
+
+    graph = belief.graph
+    mean, local = np.zeros(graph.n_rows), np.zeros(graph.n_rows if need_local else 0)
+    kernels.expected_next(graph.indptr, graph.indices, belief.alpha, value, 0, graph.n_rows, mean, local)
+    return mean, local
+
+
+def compiled_problem(belief: Belief, slot: NDArray[np.int32]) -> Any:
+    from ube.tabular import kernels
+
+    graph = belief.graph
+    return kernels.Problem(
+        graph.order,
+        graph.n_actions,
+        graph.indptr,
+        graph.indices,
+        belief.group,
+        belief.alpha_start,
+        slot,
+        belief.discount,
+    )
+
+
+def transition_scale(belief: Belief, method: str) -> Floats:
+    """Q_max² of the value that follows each row, (rows,)."""
+    graph, left = belief.graph, belief.steps_left
+    if left is None:
+        return np.full(graph.n_rows, float(belief.largest_return(None)) ** 2)
+    steps = np.maximum(left - 1, 0) if method == "ube-horizon" else np.full(graph.n_nodes, left.max(initial=0))
+    return np.repeat(belief.largest_return(steps) ** 2, graph.n_actions)
+
+
+def _local_terms(belief: Belief, method: str) -> tuple[Floats, Floats]:
+    """Variance of the mean reward (groups,), and Q_max² (rows,): what ν is made of."""
+    variance = belief.rewards.variance
+    scale = transition_scale(belief, method) if method in _Q_MAX_METHODS else np.zeros(belief.graph.n_rows)
+    if method == "count":
+        # (σ_r² + γ² Q_max² K) / n as a whole takes the place of the reward variance.
+        if belief.is_tied:
+            raise UsageError(
+                "method 'count' needs a visit count for each row: it is not offered for an unrolled belief"
+            )
+        n = belief.visits
+        whole = belief.rewards.noise_variance + belief.discount**2 * scale * belief.graph.successors
+        variance = np.divide(whole, n, out=np.full(len(n), np.inf), where=n > 0)
+        scale = np.zeros_like(scale)
+    return variance, scale
+
+
+def _policy_table(belief: Belief, policy: Any) -> Floats:
+    """(nodes, actions) probabilities, checked; 0 at terminal nodes."""
+    graph = belief.graph
+    if isinstance(policy, str):
+        if policy != "uniform":
+            raise UsageError(f"unknown policy {policy!r}: give probabilities, 'uniform' or 'greedy'")
+        return graph.available / np.maximum(graph.available.sum(axis=1, keepdims=True), 1)
+    flat = graph.per_row(policy, "policy")
+    acts = np.repeat(~graph.terminal, graph.n_actions)
+    wrong = ~((flat >= 0) & (flat <= 1 + 1e-9)) & acts
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise UsageError(f"policy{graph.entry(row)} is {flat[row]:g}: probabilities are between 0 and 1")
+    wrong = (flat > 0) & (graph.successors == 0) & acts
+    if wrong.any():
+        raise UsageError(f"policy{graph.entry(int(np.argmax(wrong)))} takes an action that does not exist there")
+    table = np.where(acts, flat, 0.0).reshape(graph.n_nodes, graph.n_actions)
+    total = table.sum(axis=1)
+    wrong = (np.abs(total - 1.0) > 1e-6) & ~graph.terminal
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        where = graph.entry(node * graph.n_actions).rsplit(",", 1)[0] + "]"
+        raise UsageError(f"policy{where} sums to {total[node]:g}: the probabilities of a state's actions must sum to 1")
+    return table
+
+
+def _row_of(belief: Belief, group: int) -> int:
+    return int(np.argmax(belief.group == group))
+
+
+def _shown_values(belief: Belief, value: Floats) -> Any:
+    graph = belief.graph
+    shown = value[: graph.n_decisions]
+    if graph.is_ragged:
+        assert graph.layers is not None
+        return np.split(shown, graph.layers[1:-1])
+    return shown.reshape(graph.shape[:-1])
+
+
+def _guarantee(belief: Belief, table: Floats, method: str, u: Floats) -> tuple[str, str]:
+    if not belief.is_acyclic:
+        return "none", (
+            "the belief has cycles: an episode can use one row of the posterior twice, so next values depend on the rows "
+            "that lead to them and the Bellman inequality for the variance fails"
+        )
+    if belief.is_tied:
+        return "none", (
+            "rows are tied: the layers are copies that share one posterior, so their errors add up coherently and the "
+            "variance can exceed this value"
+        )
+    if method == "delta":
+        return "none", "the delta method is a first-order approximation, neither an upper nor a lower bound"
+    independent = "no state recurs in an episode and all rows have independent posteriors"
+    if method == "exact":
+        return (
+            "exact",
+            f"{independent}: the covariance recursion is closed and gives the posterior variance to rounding",
+        )
+    if method == "lower":
+        return "lower bound", f"{independent}: all covariances between values are 0 or more, and this leaves them out"
+    if method == "pombu":
+        return "upper bound", f"{independent}: by the law of total variance and Jensen's inequality, for any rewards"
+    if method != "count" and belief.rewards.bound <= belief.r_max:
+        return "upper bound", f"{independent}, and mean rewards are within r_max={belief.r_max:g}: Theorem 1 holds"
+    tight = _Acyclic(belief).solve(table.copy(), "pombu")[1]
+    below = u < tight * (1 - 1e-12)
+    if not below.any():
+        return "upper bound", (
+            f"{independent}; the reward belief is not confined to r_max={belief.r_max:g}, but the result was checked to be "
+            "above the 'pombu' bound, which needs no r_max, at every (s, a)"
+        )
+    row = int(np.argmax(below))
+    return "none", (
+        f"the belief gives weight to mean rewards beyond r_max={belief.r_max:g}, and at {belief.graph.entry(row)} the result "
+        f"{u[row]:.4g} is below the 'pombu' bound {tight[row]:.4g}: raise r_max, or use 'pombu' or 'exact'"
+    )
+
+
+def _delta(belief: Belief, table: Floats, value: Floats) -> Floats:
+    """Σ_g [occ_g² Var μ_g + w_gᵀ Sig_g w_g], w_g = γ Σ_rows occ_row V̄(successors): gradients through every use of g.
+
+    occ is the expected discounted number of uses of each row, from each starting row. O(rows²) time.
+    """
+    from scipy.sparse import csr_array, eye_array
+    from scipy.sparse.linalg import splu
+
+    graph, discount = belief.graph, belief.discount
+    rows = np.flatnonzero(graph.successors > 0)
+    entry = belief.alpha_start[belief.group[rows]]
+    counts = graph.successors[rows]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    edges = np.repeat(graph.indptr[rows], counts) + within
+    entries = np.repeat(entry, counts) + within
+    groups = belief.group[rows]
+    total = belief.total[groups]
+    p = belief.alpha[entries] / np.repeat(total, counts)
+    edge_row = np.repeat(np.arange(len(rows)), counts)
+    successor = graph.indices[edges]
+    move = csr_array((p, (edge_row, successor)), shape=(len(rows), graph.n_nodes))
+    take = csr_array(
+        (table.reshape(-1)[rows], (np.arange(len(rows)), rows // graph.n_actions)), (len(rows), graph.n_nodes)
+    )
+    # occᵀ = (I - γ Πᵀ P̄ᵀ)⁻¹ column by column: occupancy of all rows from one starting row.
+    factor = splu((eye_array(len(rows)) - discount * (take @ move.T)).tocsc())
+    u = np.zeros(graph.n_rows)
+    n_groups = len(belief.alpha_start) - 1
+    reward_variance = belief.rewards.variance
+    weights = discount * value[successor]
+    group_total = belief.total
+    group_mean = belief.alpha / np.repeat(group_total, np.diff(belief.alpha_start))
+    group_of_entry = np.repeat(np.arange(n_groups), np.diff(belief.alpha_start))
+    for i, row in enumerate(rows):
+        start = np.zeros(len(rows))
+        start[i] = 1.0
+        occ = factor.solve(start)
+        use = np.bincount(groups, weights=occ, minlength=n_groups)
+        w = np.bincount(entries, weights=occ[edge_row] * weights, minlength=len(belief.alpha))
+        first = np.bincount(group_of_entry, weights=group_mean * w, minlength=n_groups)
+        second = np.bincount(group_of_entry, weights=group_mean * w * w, minlength=n_groups)
+        u[row] = (use**2 * reward_variance + np.maximum(second - first**2, 0.0) / (group_total + 1.0)).sum()
+    return u
+
+
+def _untied_variance(belief: Belief, table: Floats, nu: Floats, *, diagonal: bool, tolerance: float) -> Floats:
+    """The covariance recursion iterated over a belief with cycles, as if each visit had a posterior of its own."""
+    from scipy.sparse import csr_array
+
+    graph, squared = belief.graph, belief.discount**2
+    p = belief.alpha / np.repeat(belief.total, graph.successors)
+    move = csr_array((p, graph.indices, graph.indptr), shape=(graph.n_rows, graph.n_nodes))
+    pi = table.reshape(-1)
+    average = csr_array((pi, (np.arange(graph.n_rows) // graph.n_actions, np.arange(graph.n_rows))))
+    mixed = average @ move
+    covariance = np.zeros((graph.n_nodes, graph.n_nodes))
+    while True:
+        spread = move @ np.diagonal(covariance)
+        through = np.asarray(move.multiply(move @ covariance).sum(axis=1)).reshape(-1)
+        own = nu + squared * (spread - through) / (belief.total + 1.0)
+        following = squared * (mixed @ (mixed @ covariance).T) + np.diag((average.multiply(average)) @ own)
+        if diagonal:
+            following = np.diag(np.diagonal(following))
+        change = np.abs(following - covariance).max()
+        covariance = following
+        if change <= tolerance * (1 - squared) * max(np.abs(covariance).max(), np.finfo(float).tiny):
+            return np.where(graph.successors > 0, own + squared * through, 0.0)
