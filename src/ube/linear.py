@@ -87,7 +87,7 @@ class InverseCounts:
         same, refreshed  2e-5               2 %                  1e-10                1e-7
 
     Hence float64 by default. `refresh_every` recomputes Σ_a by Cholesky after that many updates of action a, from the
-    information matrix Φ_aᵀΦ_a + I/prior kept in float64: 2 (float32: 3) times the memory, about half as much time again.
+    information matrix Φ_aᵀΦ_a + I/prior kept in float64: 2 (float32: 3) times the memory, about half as much time again in float64 at D=512, more for larger D.
 
     A Σ_a found not positive definite is refreshed, or without `refresh_every` raises LinAlgError: each φᵀΣ_aφ is
     checked when computed, and all of Σ_a by Cholesky every max(D, 256) updates. Positive is not yet accurate (table).
@@ -171,7 +171,8 @@ class InverseCounts:
         call, half = _routines(self.dtype), self._half[a].T
         for rescued in (False, True):
             gains = call.symv(1.0, half, rows[0])[:, None] if len(rows) == 1 else call.symm(1.0, half, rows.T)
-            nu = (gains.T * rows).sum(-1)
+            with np.errstate(over="ignore", invalid="ignore"):
+                nu = (gains.T * rows).sum(-1)
             bad = ~((nu > 0) & (nu < math.inf))
             if not bad.any() or not (bad := bad & rows.any(-1)).any():
                 break
@@ -216,8 +217,8 @@ class InverseCounts:
 
     def _stop(self, a: int, symptom: str) -> NoReturn:
         raise np.linalg.LinAlgError(
-            f"Σ of action {a} lost positive definiteness after {self._visits[a]} updates ({symptom}): use float64 "
-            f"(dtype is {self.dtype}), a smaller prior (prior is {self.prior}), features of norm near 1, "
+            f"Σ of action {a} failed its check for positive definiteness after {self._visits[a]} updates ({symptom}): "
+            f"use float64 (dtype is {self.dtype}), a smaller prior (prior is {self.prior}), features of norm near 1, "
             f"or refresh_every (refresh_every is {self.refresh_every})"
         )
 

@@ -144,7 +144,26 @@ def depths(n_nodes, n_actions, order, indptr, indices):
 
 
 @compiled
-def through_next(problem, posterior, tables, diagonal, row_a, row_b):
+def row_moments(successor, alpha, first, start, count, total, value, value_variance, sampled):
+    """Of one row: p̄·V̄, V̄ᵀ Sig V̄, p̄·U and p̄·(sampled V)."""
+    mean = 0.0
+    square = 0.0
+    spread = 0.0
+    sample = 0.0
+    for k in range(count):
+        node = successor[first + k]
+        p = alpha[start + k] / total
+        v = value[node]
+        mean += p * v
+        square += p * v * v
+        sample += p * sampled[node]
+        if value_variance[node] != 0.0:  # p may be 0 in an empirical model, and the variance infinite
+            spread += p * value_variance[node]
+    return mean, max(0.0, square - mean * mean) / (total + 1.0), spread, sample
+
+
+@compiled
+def through_next(problem, alpha, total, value_variance, covariance, diagonal, row_a, row_b):
     """p̄_aᵀ C p̄_b: the covariance of two Q-values that comes through the next values."""
     start_a = problem.alpha_start[problem.group[row_a]]
     start_b = problem.alpha_start[problem.group[row_b]]
@@ -160,61 +179,35 @@ def through_next(problem, posterior, tables, diagonal, row_a, row_b):
             other = problem.successor[first_b + j]
             if diagonal:
                 if other == node:
-                    inner += posterior.alpha[start_b + j] * tables.value_variance[node]
+                    inner += alpha[start_b + j] * value_variance[node]
             elif problem.slot[other] >= 0:
-                inner += posterior.alpha[start_b + j] * tables.covariance[place, problem.slot[other]]
-        result += posterior.alpha[start_a + i] * inner
-    return result / (posterior.total[problem.group[row_a]] * posterior.total[problem.group[row_b]])
+                inner += alpha[start_b + j] * covariance[place, problem.slot[other]]
+        result += alpha[start_a + i] * inner
+    return result / (total[problem.group[row_a]] * total[problem.group[row_b]])
 
 
 @compiled
-def evaluate_row(problem, posterior, rule, tables, row):
-    """Q̄ and its variance u for one row; returned is the part of u that the row's own belief adds, and p̄·sample."""
-    g = problem.group[row]
-    first = problem.indptr[row]
-    count = problem.indptr[row + 1] - first
-    start = problem.alpha_start[g]
-    total = posterior.total[g]
-    mean = 0.0
-    square = 0.0
-    spread = 0.0
-    sampled = 0.0
-    for k in range(count):
-        node = problem.successor[first + k]
-        p = posterior.alpha[start + k] / total
-        v = tables.value[node]
-        mean += p * v
-        square += p * v * v
-        sampled += p * tables.sampled[node]
-        if tables.value_variance[node] != 0.0:  # p may be 0 in an empirical model, the variance infinite
-            spread += p * tables.value_variance[node]
-    q = posterior.reward_mean[g] + rule.bonus[row] + problem.discount * mean
-    tables.q[row] = min(q, rule.cap[row])
-
-    squared = problem.discount * problem.discount
-    local = max(0.0, square - mean * mean) / (total + 1.0)
-    if rule.method == LINEAR:
-        local = rule.transition_scale[row] * (count - 1) / (total + 1.0)
-        through = spread
-    elif rule.method == POMBU:
-        through = spread
-    else:
-        through = through_next(problem, posterior, tables, rule.method == DIAGONAL, row, row)
-        if count > 1:
-            local += (spread - through) / (total + 1.0)
-    own = posterior.reward_variance[g] + squared * local
-    tables.u[row] = own + squared * through
-    return own, sampled
-
-
-@compiled
-def choose(rule, q, u, own, continuation, row):
-    """The index of which a state's action is the argmax."""
-    if rule.mode == ACTING:  # an action nothing is known about comes first
-        return np.inf if u == np.inf else perturbed(q, u, rule.zeta[row], rule.beta)
-    if rule.mode == JOINT:
-        return perturbed(continuation, own, rule.zeta[row], rule.beta)
-    return q
+def add_covariance(problem, alpha, total, probabilities, variance, covariance, node):
+    """The row and column of C for a node just done: γ Σ π p̄ C with the others, its variance with itself."""
+    own = problem.slot[node]
+    n_slots = covariance.shape[0]
+    for other in range(n_slots):
+        covariance[own, other] = 0.0
+    for action in range(problem.n_actions):
+        row = node * problem.n_actions + action
+        if probabilities[action] == 0.0:
+            continue
+        start = problem.alpha_start[problem.group[row]]
+        weight = problem.discount * probabilities[action] / total[problem.group[row]]
+        for k in range(problem.indptr[row + 1] - problem.indptr[row]):
+            place = problem.slot[problem.successor[problem.indptr[row] + k]]
+            if place >= 0:
+                factor = weight * alpha[start + k]
+                for other in range(n_slots):
+                    covariance[own, other] += factor * covariance[place, other]
+    for other in range(n_slots):
+        covariance[other, own] = covariance[own, other]
+    covariance[own, own] = variance
 
 
 @compiled
@@ -228,90 +221,100 @@ def backward(problem, posterior, rule, tables):
     DIAGONAL  the same with the off-diagonal of C left out
 
     The policy, by `rule.mode`: GIVEN; GREEDY in Q̄; ACTING, argmax Q̄ + βζ√u, so that Q̄ and u are those of the policy
-    that acts; JOINT, greedy in one sample of all values; SOFT, Boltzmann with log-sum-exp values (temperature β).
+    that acts; JOINT, greedy in one sample of all values; SOFT, K-learning: Boltzmann with temperature τ = β in
+    Q̄ + (what the row adds to the variance) / 2τ, with log-sum-exp values.
     """
-    n_actions = problem.n_actions
-    for node in problem.order:
+    # Tuples are taken apart outside the loops: inside them every access would count references.
+    order, n_actions, indptr, successor, group, alpha_start, _, discount = problem
+    alpha, total, reward_mean, reward_variance = posterior
+    method, mode, beta, zeta, transition_scale, bonus, cap = rule
+    policy, q, u, value, value_variance, sampled, covariance = tables
+    squared = discount * discount
+    for node in order:
         best = -1
         best_index = -np.inf
         for action in range(n_actions):
             row = node * n_actions + action
-            if problem.indptr[row + 1] == problem.indptr[row]:
+            first = indptr[row]
+            count = indptr[row + 1] - first
+            if count == 0:
                 continue
-            own, sampled = evaluate_row(problem, posterior, rule, tables, row)
-            if rule.mode == GIVEN:
+            g = group[row]
+            mean, local, through, sample = row_moments(
+                successor, alpha, first, alpha_start[g], count, total[g], value, value_variance, sampled
+            )
+            q[row] = min(reward_mean[g] + bonus[row] + discount * mean, cap[row])
+            if method == LINEAR:
+                local = transition_scale[row] * (count - 1) / (total[g] + 1.0)
+            elif method != POMBU:
+                spread = through
+                through = through_next(problem, alpha, total, value_variance, covariance, method == DIAGONAL, row, row)
+                local += (spread - through) / (total[g] + 1.0) if count > 1 else 0.0
+            own = reward_variance[g] + squared * local
+            u[row] = own + squared * through
+            if mode == GIVEN:
                 continue
-            continuation = posterior.reward_mean[problem.group[row]] + problem.discount * sampled
-            index = choose(rule, tables.q[row], tables.u[row], own, continuation, row)
+            if mode == SOFT:
+                q[row] += own / (2.0 * beta)
+            index = q[row]
+            if mode == ACTING:  # an action nothing is known about comes first
+                index = np.inf if u[row] == np.inf else perturbed(q[row], u[row], zeta[row], beta)
+            elif mode == JOINT:
+                index = perturbed(reward_mean[g] + discount * sample, own, zeta[row], beta)
             if best < 0 or index > best_index:
                 best = action
                 best_index = index
-        if rule.mode == SOFT:
-            tables.value[node] = soften(problem, tables, rule.beta, node, best_index)
-        else:
-            if rule.mode != GIVEN:
-                tables.policy[node, :] = 0.0
-                tables.policy[node, best] = 1.0
-                tables.sampled[node] = best_index
-            summarise_value(problem, posterior, rule, tables, node)
+        if mode == SOFT:
+            value[node] = soften(indptr, q, policy[node], beta, node, best_index)
+            continue
+        if mode != GIVEN:
+            for action in range(n_actions):
+                policy[node, action] = 1.0 if action == best else 0.0
+            sampled[node] = best_index
+        value[node] = 0.0
+        variance = 0.0
+        for action in range(n_actions):
+            weight = policy[node, action]
+            if weight > 0.0:
+                row = node * n_actions + action
+                value[node] += weight * q[row]
+                variance += weight * u[row] * (1.0 if method == LINEAR or method == POMBU else weight)
+        if method == DIAGONAL or method == EXACT:
+            if mode == GIVEN:
+                variance += 2.0 * squared * between_actions(problem, posterior, tables, method == DIAGONAL, node)
+            if method == EXACT:
+                add_covariance(problem, alpha, total, policy[node], variance, covariance, node)
+        value_variance[node] = variance
 
 
 @compiled
-def soften(problem, tables, temperature, node, largest):
+def between_actions(problem, posterior, tables, diagonal, node):
+    """Σ_{a<b} π_a π_b p̄_aᵀ C p̄_b: what a mixed policy's actions have in common."""
+    result = 0.0
+    for action in range(problem.n_actions):
+        for other in range(action):
+            weight = tables.policy[node, action] * tables.policy[node, other]
+            if weight > 0.0:
+                result += weight * through_next(
+                    problem, posterior.alpha, posterior.total, tables.value_variance, tables.covariance, diagonal,
+                    node * problem.n_actions + action, node * problem.n_actions + other,
+                )  # fmt: skip
+    return result
+
+
+@compiled
+def soften(indptr, q, probabilities, temperature, node, largest):
     """Writes the Boltzmann policy of a node and returns τ log Σ exp(Q / τ)."""
     total = 0.0
-    for action in range(problem.n_actions):
-        row = node * problem.n_actions + action
-        tables.policy[node, action] = 0.0
-        if problem.indptr[row + 1] > problem.indptr[row]:
-            tables.policy[node, action] = np.exp((tables.q[row] - largest) / temperature)
-            total += tables.policy[node, action]
-    tables.policy[node] /= total
+    for action in range(len(probabilities)):
+        row = node * len(probabilities) + action
+        probabilities[action] = 0.0
+        if indptr[row + 1] > indptr[row]:
+            probabilities[action] = np.exp((q[row] - largest) / temperature)
+            total += probabilities[action]
+    for action in range(len(probabilities)):
+        probabilities[action] /= total
     return largest + temperature * np.log(total)
-
-
-@compiled
-def summarise_value(problem, posterior, rule, tables, node):
-    """V̄ = Σ π Q̄, its variance, and (EXACT) its covariance with every value still needed."""
-    n_actions = problem.n_actions
-    squared = problem.discount * problem.discount
-    value = 0.0
-    variance = 0.0
-    for action in range(n_actions):
-        weight = tables.policy[node, action]
-        if weight == 0.0:
-            continue
-        row = node * n_actions + action
-        value += weight * tables.q[row]
-        if rule.method == LINEAR or rule.method == POMBU:
-            variance += weight * tables.u[row]
-            continue
-        variance += weight * weight * tables.u[row]
-        for other in range(action):
-            if tables.policy[node, other] > 0.0:
-                shared = through_next(
-                    problem, posterior, tables, rule.method == DIAGONAL, row, node * n_actions + other
-                )
-                variance += 2.0 * weight * tables.policy[node, other] * squared * shared
-    tables.value[node] = value
-    tables.value_variance[node] = variance
-    if rule.method != EXACT:
-        return
-    own = problem.slot[node]
-    with_others = np.zeros(tables.covariance.shape[0])
-    for action in range(n_actions):
-        row = node * n_actions + action
-        start = problem.alpha_start[problem.group[row]]
-        weight = problem.discount * tables.policy[node, action] / posterior.total[problem.group[row]]
-        if weight == 0.0:
-            continue
-        for k in range(problem.indptr[row + 1] - problem.indptr[row]):
-            place = problem.slot[problem.successor[problem.indptr[row] + k]]
-            if place >= 0:
-                with_others += weight * posterior.alpha[start + k] * tables.covariance[place]
-    tables.covariance[own, :] = with_others
-    tables.covariance[:, own] = with_others
-    tables.covariance[own, own] = variance
 
 
 @compiled
