@@ -87,7 +87,8 @@ class InverseCounts:
         same, refreshed  2e-5               2 %                  1e-10                1e-7
 
     Hence float64 by default. `refresh_every` recomputes Σ_a by Cholesky after that many updates of action a, from the
-    information matrix Φ_aᵀΦ_a + I/prior kept in float64: 2 (float32: 3) times the memory, about half as much time again in float64 at D=512, more for larger D.
+    information matrix Φ_aᵀΦ_a + I/prior kept in float64: 2 (float32: 3) times the memory, and at D=512 about half as
+    much time again (more in float32 and for larger D).
 
     A Σ_a found not positive definite is refreshed, or without `refresh_every` raises LinAlgError: each φᵀΣ_aφ is
     checked when computed, and all of Σ_a by Cholesky every max(D, 256) updates. Positive is not yet accurate (table).

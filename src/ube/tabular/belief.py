@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -364,7 +364,7 @@ def _within(values: NDArray[np.int64], size: Any, name: str) -> None:
 
 
 def _assemble(
-    cls: Callable[..., Belief] | Any, graph: Graph, alpha: Floats, reward_mean: Any, reward_var: Any,
+    cls: type[Belief], graph: Graph, alpha: Floats, reward_mean: Any, reward_var: Any,
     rewards: RewardBelief | None, r_max: float | None, discount: float, noise_var: Any,
 ) -> Belief:  # fmt: skip
     if rewards is None:

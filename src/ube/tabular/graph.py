@@ -51,7 +51,7 @@ class Graph:
 
     @cached_property
     def terminal(self) -> Bools:
-        return ~self.available.any(axis=1)
+        return np.logical_not(self.available.any(axis=1))
 
     @cached_property
     def order(self) -> NDArray[np.int32] | None:

@@ -113,8 +113,8 @@ class _Builder:
         graph = Graph(
             n_nodes, self.n_actions, np.array(self.indptr, np.int64), np.array(self.indices, np.int32), layers
         )  # fmt: skip
-        arrays = (np.array(x, dtype=np.float64) for x in (self.probability, self.mean, self.std))
-        return MDP(name, graph, *arrays, r_max=r_max, horizon=horizon)
+        probability, mean, std = (np.array(x, dtype=np.float64) for x in (self.probability, self.mean, self.std))
+        return MDP(name, graph, probability, mean, std, r_max=r_max, horizon=horizon)
 
 
 def chain(length: int = 10, means: tuple[float, float] = (1.0, 0.0), sigma: float = 1.0) -> MDP:

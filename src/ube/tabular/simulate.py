@@ -86,9 +86,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Cell:
-    """One seed of one agent. `build(rng)` makes the learner, from the seed's own generator where the MDP is random."""
+    """One seed of one agent. Where the MDP is random, `learner` makes it from the seed's own generator."""
 
-    build: Callable[[np.random.Generator], Learner]
+    learner: Learner | Callable[[np.random.Generator], Learner]
     episodes: int
     seed: int
     stop: Stop | None = None
@@ -96,7 +96,7 @@ class Cell:
 
     def run(self) -> Run:
         world, actions = (np.random.default_rng(s) for s in np.random.SeedSequence(self.seed).spawn(2))
-        learner = self.build(world)
+        learner = self.learner if isinstance(self.learner, Learner) else self.learner(world)
         return Run(learner.mdp, learner.run(self.episodes, actions, self.stop, evaluate_policy=self.evaluate_policy))
 
 

@@ -158,7 +158,7 @@ class _Acyclic:
                 transition_scale=scale,
                 bonus=np.zeros(n),
                 cap=np.full(n, np.inf),
-            ),  # fmt: skip
+            ),
             tables,
         )
         self.value = tables.value

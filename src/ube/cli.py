@@ -1,0 +1,251 @@
+"""The `ube` command: parse, call, print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from tyro.conf import Positional, subcommand
+
+from ube._version import __version__
+from ube.errors import UsageError
+
+
+@dataclass
+class Reproduce:
+    """Run an experiment: writes OUT/NAME/results.json, its figures as SVG and PNG, and prints a table."""
+
+    name: Positional[str | None] = None
+    """Which one (see --list); `quick` runs every small one and writes a page, OUT/quick/index.html."""
+    list: bool = False
+    """List what there is, and stop."""
+    scale: str = "quick"
+    """quick (seconds to a minute each) or paper (the published size)."""
+    seeds: int | None = None
+    """How many seeds, instead of the scale's own number."""
+    seed: int = 0
+    """The first seed; every run is repeated to the bit from its seed."""
+    out: Path = Path("results")
+    """Folder to write to."""
+
+    def run(self) -> None:
+        from ube.figures import EXPERIMENTS, reproduce
+
+        if self.list:
+            for experiment in EXPERIMENTS.values():
+                print(f"{experiment.name:16} {experiment.title}")
+            return
+        if self.name is None:
+            raise UsageError("which experiment? `ube reproduce --list` shows them; `ube reproduce quick` runs them all")
+        everything = self.name == "quick"
+        names = list(EXPERIMENTS) if everything else [self.name]
+        out = self.out / "quick" if everything else self.out
+        with _progress() as report:
+            all_results = [
+                reproduce(name, out, scale=self.scale, seeds=self.seeds, seed=self.seed, progress=report)
+                for name in names
+            ]
+        for results in all_results:
+            print_table(results)
+        if everything:
+            from ube.report import write_page
+
+            print(f"\nOpen {write_page(out)}")
+        else:
+            print(f"\nWrote {out / self.name}")
+
+
+@dataclass
+class Variance:
+    """Mean and variance of the Q-values under a belief in an .npz file, and whether that variance is exact or a bound."""
+
+    model: Positional[Path]
+    """A file made by numpy.savez with the arrays named below."""
+    method: str = "exact"
+    """ube, ube-horizon, count, pombu, exact, lower or delta."""
+    policy: str | None = None
+    """uniform or greedy, instead of the policy in the file."""
+    samples: int = 0
+    """Also draw this many MDPs from the belief and report the Monte Carlo variance beside it."""
+    seed: int = 0
+    """For --samples."""
+    rows: int = 20
+    """How many (state, action) rows to print; the JSON holds all."""
+    json: bool = False
+    """Print JSON instead of the table."""
+    out: Path | None = None
+    """Write the JSON to this file."""
+
+    def run(self) -> None:
+        import numpy as np
+
+        from ube.figures.results import to_json, write_atomically
+        from ube.tabular import METHODS, monte_carlo, solve
+        from ube.tabular.model_file import read_model
+
+        if self.method not in METHODS:
+            raise UsageError(f"unknown method {self.method!r}: choose one of {', '.join(METHODS)}")
+        belief, policy = read_model(self.model)
+        policy = policy if self.policy is None else self.policy
+        solution = solve(belief, policy, self.method)
+        columns: dict[str, Any] = {"q_mean": solution.q_mean, "variance": solution.variance}
+        if self.samples:
+            oracle = monte_carlo(belief, policy, self.samples, rng=np.random.default_rng(self.seed))
+            columns |= {"monte_carlo_variance": oracle.variance, "monte_carlo_se": oracle.variance_se}
+        content = {
+            "model": self.model.name,
+            "method": self.method,
+            "guarantee": solution.guarantee,
+            "why": solution.why,
+            "ube": __version__,
+            **columns,
+        }
+        if self.out is not None:
+            write_atomically(self.out, to_json(content, digits=17))
+        if self.json:
+            print(to_json(content, digits=17), end="")
+            return
+        flat = {name: belief.graph.per_row(values, name) for name, values in columns.items()}
+        table = Table("entry", *columns, title=f"{self.model.name}: {self.method}")
+        shown = [r for r in range(belief.graph.n_decisions * belief.graph.n_actions) if belief.graph.successors[r] > 0]
+        for row in shown[: self.rows]:
+            table.add_row(belief.graph.entry(row), *(f"{flat[name][row]:.6g}" for name in columns))
+        console = _console()
+        console.print(table)
+        if len(shown) > self.rows:
+            console.print(f"… and {len(shown) - self.rows} more (--rows, --json or --out show them)")
+        console.print(f"guarantee: {solution.guarantee}, because {solution.why}")
+
+
+@dataclass
+class Report:
+    """Write one self-contained page, DIR/index.html, from the results in a folder."""
+
+    dir: Positional[Path]
+    """A folder that `ube reproduce` wrote to."""
+
+    def run(self) -> None:
+        from ube.report import write_page
+
+        print(f"Open {write_page(self.dir)}")
+
+
+@dataclass
+class Agents:
+    """List the agents there are and what they do."""
+
+    def run(self) -> None:
+        from ube.tabular.agents import AGENTS
+
+        table = Table("agent", "kind", "variance", "noise", "beta", title="tabular agents")
+        for agent in AGENTS.values():
+            is_ube = agent.kind == "ube"
+            uses_variance = agent.kind in ("ube", "bonus", "k-learning")
+            table.add_row(
+                agent.name, agent.kind, agent.variance if uses_variance else "–", agent.noise if is_ube else "–",
+                f"{agent.beta:g}",
+            )  # fmt: skip
+        _console().print(table)
+
+
+def main(argv: list[str] | None = None) -> None:
+    from ube.tabular.model_file import FORMAT
+
+    words = sys.argv[1:] if argv is None else argv
+    if words in (["--version"], ["-V"]):
+        print(f"ube {__version__}")
+        return
+    commands = (
+        Annotated[Reproduce, subcommand("reproduce")]
+        | Annotated[
+            Variance, subcommand("variance", description=f"{Variance.__doc__}\n\nArrays of the file:\n{FORMAT}")
+        ]
+        | Annotated[Report, subcommand("report")]
+        | Annotated[Agents, subcommand("agents")]
+    )
+    description = "Exploration by the uncertainty Bellman equation."
+    chosen: Any = tyro.cli(commands, prog="ube", description=description, args=words)
+    try:
+        chosen.run()
+    except UsageError as error:
+        print(f"ube: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("ube: stopped; nothing was left half written", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def print_table(results: dict[str, Any]) -> None:
+    """The summary as people read it: one table per metric and case, agents down, sizes across."""
+    from ube.figures import EXPERIMENTS
+
+    rows = EXPERIMENTS[results["name"]].headline(results)
+    console = _console()
+    console.print(f"\n[bold]{results['title']}[/bold]")
+    tables: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        case = str(row["setting"].get("case", row["setting"].get("belief", "")))
+        tables.setdefault((row["metric"], case), []).append(row)
+    for (metric, case), group in tables.items():
+        size = next((k for k in ("size", "depth", "length") if len({r["setting"].get(k) for r in group}) > 1), None)
+        columns = list(dict.fromkeys(str(r["setting"].get(size, "")) for r in group))
+        name = metric.replace("_", " ")
+        table = Table(
+            "agent", *(f"{size} {c}" if size else name for c in columns), title=f"{name}, {case}" if case else name
+        )
+        cells = {(r["agent"], str(r["setting"].get(size, ""))): _cell(r) for r in group}
+        for agent in dict.fromkeys(r["agent"] for r in group):
+            table.add_row(agent, *(cells.get((agent, c), "") for c in columns))
+        console.print(table)
+
+
+def _cell(row: dict[str, Any]) -> str:
+    if row["value"] is None:
+        return "never"
+    text = f"{row['value']:.3g}" if row["value"] < 1000 else f"{row['value']:.0f}"
+    if row["low"] is None and row["high"] is None:
+        return text
+    low, high = (f"{x:.3g}" if x is not None else "…" for x in (row["low"], row["high"]))
+    return f"{text} [dim]({low} to {high})[/dim]"
+
+
+def _console() -> Console:
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A live bar on a terminal, a line per stage elsewhere; always on stderr."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        seen: set[str] = set()
+
+        def line(what: str, done: int, total: int) -> None:
+            if what not in seen:
+                seen.add(what)
+                print(f"{what}: {total} runs", file=sys.stderr, flush=True)
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        tasks: dict[str, Any] = {}
+
+        def move(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        yield move

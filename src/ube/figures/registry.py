@@ -1,0 +1,73 @@
+"""What can be reproduced, and the one way to do it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from pathlib import Path
+
+from ube.errors import UsageError
+from ube.figures import bound, chain, deepsea_tabular, riverswim, tree
+from ube.figures.experiment import Experiment, Progress, Results
+from ube.figures.results import to_json, versions, write_atomically
+from ube.figures.style import save
+
+EXPERIMENTS: dict[str, Experiment] = {
+    e.name: e
+    for e in (chain.EXPERIMENT, bound.EXPERIMENT, tree.EXPERIMENT, deepsea_tabular.EXPERIMENT, riverswim.EXPERIMENT)
+}
+
+
+def reproduce(
+    name: str, out: Path, *, scale: str = "quick", seeds: int | None = None, seed: int = 0, progress: Progress
+) -> Results:
+    """Runs an experiment and writes out/name/results.json and its figures. Returns the results."""
+    if name not in EXPERIMENTS:
+        raise UsageError(f"unknown experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}, or quick for all")
+    experiment = EXPERIMENTS[name]
+    if scale not in experiment.scales:
+        raise UsageError(f"unknown scale {scale!r}: choose one of {', '.join(experiment.scales)}")
+    settings = dict(experiment.scales[scale])
+    if seeds is not None:
+        if seeds < 2:
+            raise UsageError(f"seeds={seeds}: at least 2, or there is no spread to report")
+        settings["seeds"] = seeds
+    if seed < 0:
+        raise UsageError(f"seed={seed}: it must be 0 or more")
+    folder = out / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+    started = time.perf_counter()
+    outcome = experiment.job(settings, seed, progress)
+    words = ["ube", "reproduce", name, "--scale", scale]
+    words += ["--seeds", str(seeds)] if seeds is not None else []
+    words += ["--seed", str(seed)] if seed else []
+    results = {
+        "name": name,
+        "title": experiment.title,
+        "note": experiment.note,
+        "command": shlex.join(words),
+        "scale": scale,
+        "settings": settings,
+        "seeds": {"first": seed, "count": settings["seeds"]},
+        "versions": versions(),
+        "seconds": round(time.perf_counter() - started, 1),
+        "figures": list(experiment.plots),
+        "summary": outcome["summary"],
+        "data": outcome["data"],
+    }
+    text = to_json(results)
+    write_atomically(folder / "results.json", text)
+    results = json.loads(text)  # what is drawn and printed is what was written
+    draw_figures(results, folder)
+    return results
+
+
+def draw_figures(results: Results, folder: Path) -> None:
+    """The figures of a results file, from its numbers alone."""
+    for file, plot in EXPERIMENTS[results["name"]].plots.items():
+        with plot(results) as figure:
+            save(figure, folder / file)
