@@ -10,13 +10,14 @@ import numpy as np
 
 from ube.figures.experiment import Experiment, Progress, Results, run_grouped
 from ube.figures.results import Row, mean_interval, quartiles, row, rows_of
-from ube.figures.style import canvas, draw
+from ube.figures.style import LOOKS, canvas, draw, legend_below
 from ube.tabular import mdp
 from ube.tabular.agents import AGENTS, Agent
 from ube.tabular.mdp import MDP
 from ube.tabular.simulate import Cell, Learner, Run
 
 BETAS = tuple(float(f"{b:.3g}") for b in np.geomspace(0.01, 3.0, 15))
+FLOOR = 0.5  # of logarithmic axes: half an episode's regret
 UBE = ("ube-thompson", "ube-episode", "ube-ucb")
 
 
@@ -121,32 +122,31 @@ def plot_regret(results: Results) -> Iterator[Any]:
 
 @contextmanager
 def plot_sweep(results: Results) -> Iterator[Any]:
-    with canvas(columns=4, width=2.7) as (figure, axes):
+    with canvas(columns=4, width=2.7, height=2.9) as (figure, axes):
         for axis, case in zip(axes[0], CASES, strict=False):
             for metric, line in (("regret", "-"), ("median_regret", ":")):
+                word = "mean" if metric == "regret" else "median"
                 rows = rows_of(results, metric, "bonus", case=case)
-                x = [r["setting"]["beta"] for r in rows]
-                axis.plot(x, [r["value"] for r in rows], line, color="#D55E00", label=f"bonus, {metric.split('_')[0]}")
+                beta = [r["setting"]["beta"] for r in rows]
+                axis.plot(beta, [r["value"] for r in rows], line, color=LOOKS["bonus"][0], label=f"bonus, {word}")
                 if metric == "regret":
-                    axis.fill_between(
-                        x, [r["low"] for r in rows], [r["high"] for r in rows], color="#D55E00", alpha=0.15
-                    )
+                    low, high = ([max(r[end], FLOOR) for r in rows] for end in ("low", "high"))
+                    axis.fill_between(beta, low, high, color=LOOKS["bonus"][0], alpha=0.12, linewidth=0)
                 ours = rows_of(results, metric, "ube-thompson", case=case)[0]["value"]
-                axis.axhline(ours, ls=line, color="#0072B2", label=f"ube-thompson, {metric.split('_')[0]}")
-            axis.set(title=f"bonus sweep, {case}", xlabel="β of the bonus", xscale="log", yscale="symlog")
+                axis.axhline(ours, ls=line, color=LOOKS["ube-thompson"][0], label=f"ube-thompson, {word}")
+            axis.set(title=case, xlabel="β of the bonus", xscale="log", yscale="log")
+            axis.set_ylim(bottom=FLOOR)
         growth = axes[0, 3]
         for agent in ("ube-thompson", "bonus"):
             rows = rows_of(results, "regret", agent, case="growth")
-            x, y, low, high = (
-                [r["setting"]["length"] for r in rows],
-                *([r[k] for r in rows] for k in ("value", "low", "high")),
-            )
+            length = [r["setting"]["length"] for r in rows]
             label = results["data"]["best_bonus"]["paper"] if agent == "bonus" else agent
-            draw(growth, agent, x, y, low, high, marks=True, label=label)
-        growth.set(title="growth with the length H", xlabel="H", xscale="log", yscale="log")
-        axes[0, 0].set_ylabel(f"regret after {results['settings']['episodes']} episodes")
-        axes[0, 0].legend()
+            value, low, high = ([max(r[k], FLOOR) for r in rows] for k in ("value", "low", "high"))
+            draw(growth, agent, length, value, low, high, marks=True, label=label)
+        growth.set(title="growth with the length (paper's means)", xlabel="H", xscale="log", yscale="log")
         growth.legend()
+        axes[0, 0].set_ylabel(f"regret after {results['settings']['episodes']} episodes")
+        legend_below(figure, axes[0, 0], 4)
         yield figure
 
 

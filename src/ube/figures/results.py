@@ -32,7 +32,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
 
 def quartiles(values: np.ndarray) -> tuple[float | None, float | None, float | None]:
     """Median and quartiles, None where they are infinite (a run that never got there counts as infinite)."""
-    cut = np.quantile(values, [0.5, 0.25, 0.75], method="closest_observation")
+    cut = np.quantile(values, [0.5, 0.25, 0.75], method="inverted_cdf")
     median, low, high = (None if math.isinf(x) else float(x) for x in cut)
     return median, low, high
 

@@ -13,7 +13,7 @@ from ube.figures.deepsea_tabular import CANDIDATES
 from ube.figures.experiment import Experiment, Progress, Results, run_grouped
 from ube.figures.results import mean_interval, quartiles, row, rows_of_metrics
 from ube.figures.solving import TUNING_SEEDS, middle_of_best
-from ube.figures.style import canvas, draw
+from ube.figures.style import canvas, draw, legend_below
 from ube.tabular import mdp
 from ube.tabular.agents import Agent
 from ube.tabular.simulate import Cell, Learner
@@ -53,13 +53,13 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress) -> Result
 @contextmanager
 def plot_regret(results: Results) -> Iterator[Any]:
     data = results["data"]
-    with canvas(width=4.2, height=3.3) as (figure, axes):
+    with canvas(width=4.2, height=3.6) as (figure, axes):
         for name, curve in data["curves"].items():
             mean, error = np.array(curve["mean"]), np.array(curve["error"])
             draw(axes[0, 0], name, data["episodes"], mean, np.maximum(mean - error, 1e-3), mean + error)
         axes[0, 0].set(xscale="log", yscale="log", xlabel="episodes", ylabel="regret (mean, 95 % interval)")
         axes[0, 0].set_title("RiverSwim")
-        axes[0, 0].legend(ncols=2)
+        legend_below(figure, axes[0, 0], 4)
         yield figure
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ube.figures.experiment import Progress, Results, run_grouped
 from ube.figures.results import Row, quartiles, row, rows_of
-from ube.figures.style import canvas, draw
+from ube.figures.style import canvas, draw, legend_below
 from ube.tabular.agents import Agent
 from ube.tabular.simulate import Cell, Learner, Stop, episodes_to_solve
 
@@ -90,7 +90,7 @@ def summarise(
 def plot_times(
     results: Results, size_name: str, x_label: str, panels: list[tuple[str, dict[str, Any]]]
 ) -> Iterator[Any]:
-    with canvas(columns=len(panels), width=3.9, height=3.3) as (figure, axes):
+    with canvas(columns=len(panels), width=3.6 if len(panels) > 1 else 4.4, height=3.4) as (figure, axes):
         for axis, (title, setting) in zip(axes[0], panels, strict=True):
             rows = rows_of(results, "episodes_to_solve", **setting)
             for agent in dict.fromkeys(r["agent"] for r in rows):
@@ -104,6 +104,6 @@ def plot_times(
             axis.set(title=title, xlabel=x_label, xscale="log", yscale="log")
             axis.set_xticks(sizes, [str(s) for s in sizes])
             axis.minorticks_off()
-            axis.legend(ncols=2)
         axes[0, 0].set_ylabel("episodes to solve (median, quartiles)")
+        legend_below(figure, axes[0, 0], 7 if len(panels) > 1 else 4)
         yield figure

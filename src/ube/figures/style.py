@@ -63,7 +63,13 @@ def draw(
     label = extra.pop("label", agent)
     axis.plot(x, y, line, color=colour, marker=marker if marks else None, label=label, **extra)
     if low is not None and high is not None:
-        axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+        axis.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+
+
+def legend_below(figure: Figure, axis: Axes, columns: int) -> None:
+    """One legend for all panels, from the labels of one of them."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def save(figure: Figure, path: Path) -> None:

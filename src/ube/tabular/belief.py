@@ -128,9 +128,9 @@ class Belief:
         alpha: (S, A, S), dense, or sparse (S * A, S) with row s * A + a; rewards of shape (S, A). `terminal` as in
         `acyclic`, none by default.
         """
-        if horizon is None and not 0.0 <= discount < 1.0:
-            raise UsageError(f"discount={discount:g} without a horizon: take a discount in [0, 1), or give horizon=")
         belief = cls._flat(alpha, reward_mean, reward_var, terminal, rewards, r_max, discount, noise_var)
+        if horizon is None and discount >= 1.0:
+            raise UsageError(f"discount={discount:g} without a horizon: take a discount in [0, 1), or give horizon=")
         return belief if horizon is None else unroll(belief, horizon)
 
     @classmethod
@@ -388,7 +388,7 @@ def _assemble(
 
         rewards = rewards.arranged(arrange)
     if not 0.0 <= discount <= 1.0:
-        raise UsageError(f"discount={discount:g}: it must be in [0, 1]")
+        raise UsageError(f"discount={discount:g}: it must be in [0, 1], below 1 where there is no horizon")
     mean = np.where(graph.successors > 0, np.abs(rewards.mean), 0.0)
     bound = r_max if r_max is not None else (rewards.bound if np.isfinite(rewards.bound) else 1.0)
     if not 0 <= bound < np.inf:

@@ -67,6 +67,19 @@ class Tables(NamedTuple):
 
 
 @compiled
+def empty_tables(n_nodes, n_actions, n_slots):
+    return Tables(
+        policy=np.zeros((n_nodes, n_actions)),
+        q=np.zeros(n_nodes * n_actions),
+        u=np.zeros(n_nodes * n_actions),
+        value=np.zeros(n_nodes),
+        value_variance=np.zeros(n_nodes),
+        sampled=np.zeros(n_nodes),
+        covariance=np.zeros((n_slots, n_slots)),
+    )
+
+
+@compiled
 def postorder(n_nodes, n_actions, indptr, indices):
     """Every node after its successors, by depth-first search; False as second value if there is a cycle."""
     order = np.empty(n_nodes, dtype=np.int32)

@@ -16,9 +16,9 @@ from ube.tabular.kernels import (
     SOFT,
     Posterior,
     Rule,
-    Tables,
     backward,
     compiled,
+    empty_tables,
     perturbed,
     soften,
 )
@@ -101,6 +101,22 @@ class Scratch(NamedTuple):
     ones: Any  # (groups,)
     no_variance: Any  # (groups,)
     no_scale: Any  # (rows,)
+
+
+@compiled
+def empty_scratch(n_rows, n_groups, n_entries):
+    return Scratch(
+        zeta=np.zeros(n_rows),
+        bonus=np.zeros(n_rows),
+        cap=np.full(n_rows, np.inf),
+        alpha=np.zeros(n_entries),
+        total=np.zeros(n_groups),
+        reward_mean=np.zeros(n_groups),
+        reward_variance=np.zeros(n_groups),
+        ones=np.ones(n_groups),
+        no_variance=np.zeros(n_groups),
+        no_scale=np.zeros(n_rows),
+    )
 
 
 @compiled
@@ -239,29 +255,10 @@ def learn(
 ):  # fmt: skip
     """The return of each episode (see `simulate.Learner.run`); ends early after enough successes in a window."""
     true_values = np.zeros(n_nodes)
-    n_rows = len(problem.group)
-    n_groups = len(state.visits)
-    tables = Tables(
-        policy=np.zeros((n_nodes, problem.n_actions)),
-        q=np.zeros(n_rows),
-        u=np.zeros(n_rows),
-        value=np.zeros(n_nodes),
-        value_variance=np.zeros(n_nodes),
-        sampled=np.zeros(n_nodes),
-        covariance=np.zeros((n_slots, n_slots)),
-    )
-    scratch = Scratch(
-        zeta=np.zeros(n_rows),
-        bonus=np.zeros(n_rows),
-        cap=settings.largest_return if settings.kind == UCBVI else np.full(n_rows, np.inf),
-        alpha=np.zeros(len(state.alpha)),
-        total=np.zeros(n_groups),
-        reward_mean=np.zeros(n_groups),
-        reward_variance=np.zeros(n_groups),
-        ones=np.ones(n_groups),
-        no_variance=np.zeros(n_groups),
-        no_scale=np.zeros(n_rows),
-    )
+    tables = empty_tables(n_nodes, problem.n_actions, n_slots)
+    scratch = empty_scratch(len(problem.group), len(state.visits), len(state.alpha))
+    if settings.kind == UCBVI:
+        scratch.cap[:] = settings.largest_return
     reacts = settings.kind == EPSILON or settings.kind == BOLTZMANN
     reacts = reacts or (settings.kind == UBE and not settings.evaluate_acting)
     returns = np.zeros(episodes)

@@ -196,20 +196,24 @@ def tree(depth: int, rng: np.random.Generator) -> MDP:
 
 
 def river_swim(n_states: int = 6, horizon: int = 20) -> MDP:
-    """RiverSwim (Strehl & Littman 2008; episodes and numbers of Osband et al. 2013): left always works and pays 0.005 at
-    the left end, right works with 0.35 against the current and pays 1 at the right end. The same in every layer.
+    """RiverSwim (Strehl & Littman 2008, in the episodes and numbers of Osband et al. 2013).
+
+    Left always works and pays 0.005 at the left end; right works with 0.35 against the current and pays 1 at the right
+    end. The same in every layer. Agents think that either action may lead to either neighbour or nowhere.
     """
     _at_least(n_states, 2, "n_states")
     last = n_states - 1
     rows = _Builder(n_actions=2)
     for state in range(n_states):
-        rows.row({max(state - 1, 0): 1.0}, 0.005 if state == 0 else 0.0)
+        near = dict.fromkeys(range(max(state - 1, 0), min(state + 1, last) + 1), 0.0)
+        rows.row(near | {max(state - 1, 0): 1.0}, 0.005 if state == 0 else 0.0)
         if state == 0:
-            rows.row({0: 0.4, 1: 0.6})
+            right = {0: 0.4, 1: 0.6}
         elif state == last:
-            rows.row({last - 1: 0.4, last: 0.6}, 1.0)
+            right = {last - 1: 0.4, last: 0.6}
         else:
-            rows.row({state - 1: 0.05, state: 0.6, state + 1: 0.35})
+            right = {state - 1: 0.05, state: 0.6, state + 1: 0.35}
+        rows.row(near | right, float(state == last))
     return rows.build(f"riverswim-{n_states}", r_max=1.0, horizon=horizon)
 
 

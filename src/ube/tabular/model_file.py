@@ -47,10 +47,11 @@ def _arrays(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise UsageError(f"{path}: a single array, not a model; save one with np.savez(path, alpha=…, …)")
-            arrays = {name: file[name] for name in file.files}
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            raise UsageError(f"{path}: a single array, not a model; save one with np.savez(path, alpha=…, …)")
+        with content:
+            arrays = {name: content[name] for name in content.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         if isinstance(error, UsageError):
             raise

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,8 +58,18 @@ class Learner:
         """
         from ube.tabular import learning_kernels as compiled
 
+        end, n_nodes = stop or Stop(np.inf, 0, 1), self.belief.graph.n_nodes
+        return compiled.learn(
+            self._problem, self._truth, self._prior(), self._settings, n_nodes, self._n_slots, int(episodes),
+            bool(evaluate_policy), end.threshold, end.successes, end.window, rng,
+        )  # fmt: skip
+
+    def _prior(self) -> Any:
+        """The belief as the compiled loop updates it, a fresh copy for each run."""
+        from ube.tabular import learning_kernels as compiled
+
         belief = self.belief
-        state = compiled.State(
+        return compiled.State(
             alpha=belief.alpha.copy(),
             total=belief.total.copy(),
             reward_mean=belief.rewards.mean.copy(),
@@ -68,11 +79,6 @@ class Learner:
             visits=np.zeros_like(belief.visits),
             reward_sum=np.zeros_like(belief.visits),
         )
-        end = stop or Stop(np.inf, 0, 1)
-        return compiled.learn(
-            self._problem, self._truth, state, self._settings, belief.graph.n_nodes, self._n_slots, int(episodes),
-            bool(evaluate_policy), end.threshold, end.successes, end.window, rng,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)

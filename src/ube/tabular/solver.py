@@ -137,15 +137,8 @@ class _Acyclic:
             slot, n_slots = np.where(graph.terminal, -1, np.arange(graph.n_nodes)).astype(np.int32), graph.n_nodes
         variance, scale = _local_terms(belief, method)
         n = graph.n_rows
-        tables = kernels.Tables(
-            policy=table,
-            q=np.zeros(n),
-            u=np.zeros(n),
-            value=np.zeros(graph.n_nodes),
-            value_variance=np.zeros(graph.n_nodes),
-            sampled=np.zeros(graph.n_nodes),
-            covariance=np.zeros((n_slots, n_slots)),
-        )
+        tables = kernels.empty_tables(graph.n_nodes, graph.n_actions, n_slots)
+        tables.policy[:] = table
         codes = {"pombu": kernels.POMBU, "exact": kernels.EXACT, "lower": kernels.DIAGONAL}
         kernels.backward(
             compiled_problem(belief, slot),
@@ -161,6 +154,7 @@ class _Acyclic:
             ),
             tables,
         )
+        table[:] = tables.policy
         self.value = tables.value
         if keep_covariance:
             shown = tables.covariance[: graph.n_decisions, : graph.n_decisions]

@@ -1,0 +1,120 @@
+"""Experiments: each runs at a tiny size, writes what the design promises, and repeats to the bit."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ube.figures import EXPERIMENTS, registry, reproduce
+from ube.figures.results import mean_interval, quartiles, to_json, write_atomically
+from ube.figures.solving import middle_of_best
+from ube.report import write_page
+
+TINY: dict[str, dict[str, Any]] = {
+    "chain": {"length": 3, "episodes": 30, "seeds": 4, "growth_lengths": [1, 2], "growth_seeds": 3},
+    "bound": {"seeds": 5, "tied_beliefs": 2, "samples": 200, "horizon": 3, "states": 2, "actions": 2},
+    "tree": {"depths": [2, 4], "cap": 60, "seeds": 3},
+    "deepsea-tabular": {
+        "sizes": [3, 4, 5], "cap": 60, "seeds": 3, "tuning_size": 3, "tuning_cap": 30, "tuning_seeds": 2,
+    },
+    "riverswim": {"states": 3, "horizon": 5, "episodes": 20, "noise_var": 1.0, "seeds": 3, "tuning_seeds": 2},
+}  # fmt: skip
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {name: dataclasses.replace(e, scales={"quick": TINY[name]}) for name, e in EXPERIMENTS.items()}
+    monkeypatch.setattr(registry, "EXPERIMENTS", small)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_writes_results_and_figures_and_repeats_to_the_bit(name: str, tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    first = reproduce(name, tmp_path / "a", progress=lambda *step: seen.append(step))
+    second = reproduce(name, tmp_path / "b", progress=lambda *step: None)
+    other = reproduce(name, tmp_path / "c", seed=7, progress=lambda *step: None)
+    assert first["summary"] == second["summary"]
+    assert first["summary"] != other["summary"]
+    assert all(done == total for what, done, total in {what: (what, d, t) for what, d, t in seen}.values())
+    folder = tmp_path / "a" / name
+    assert json.loads((folder / "results.json").read_text()) == first
+    for row in first["summary"]:
+        assert set(row) == {"agent", "setting", "metric", "value", "low", "high"}
+    assert EXPERIMENTS[name].headline(first)
+    assert first["command"] == f"ube reproduce {name} --scale quick"
+    assert other["command"] == f"ube reproduce {name} --scale quick --seed 7"
+    for figure in first["figures"]:
+        assert (folder / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
+        drawn = (folder / f"{figure}.svg").read_bytes()
+        assert drawn == (tmp_path / "b" / name / f"{figure}.svg").read_bytes()
+    page = write_page(tmp_path / "a").read_text()
+    assert first["title"].replace("'", "&#39;") in page
+    assert page.count("data:image/svg+xml;base64,") == len(first["figures"])
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_page_escapes_what_it_shows_and_asks_for_nothing(tmp_path: Path) -> None:
+    reproduce("tree", tmp_path, progress=lambda *step: None)
+    file = tmp_path / "tree" / "results.json"
+    results = json.loads(file.read_text())
+    results["note"] = "<script>alert(1)</script>"
+    results["summary"][0]["agent"] = "<img src=http://example.org/x>"
+    file.write_text(json.dumps(results))
+    page = write_page(tmp_path).read_text()
+    assert "<script" not in page
+    assert "<img src=http" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_deepsea_summary_says_never_when_no_seed_got_there() -> None:
+    assert quartiles(np.array([3.0, np.inf, np.inf])) == (None, 3.0, None)
+    assert quartiles(np.array([3.0, 5.0, 9.0])) == (5.0, 3.0, 9.0)
+
+
+def test_mean_interval_by_hand() -> None:
+    mean, low, high = mean_interval(np.array([1.0, 3.0]))
+    assert (mean, low, high) == pytest.approx((2.0, 2.0 - 1.96, 2.0 + 1.96))
+
+
+def test_ties_in_tuning_take_the_middle_of_the_plateau() -> None:
+    assert middle_of_best([50.0, 20.0, 20.0, 20.1, 70.0]) == 2
+    assert middle_of_best([9.0, 1.0, 9.0]) == 1
+
+
+def test_json_keeps_digits_and_turns_infinity_into_null() -> None:
+    assert json.loads(to_json({"a": [np.float64(1 / 3), np.inf, np.nan], "b": np.arange(2), 3: True})) == {
+        "a": [0.333333, None, None],
+        "b": [0, 1],
+        "3": True,
+    }
+    assert json.loads(to_json(1 / 3, digits=17)) == 1 / 3
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "results.json"
+    write_atomically(target, "old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(target, "new")
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_published_results_were_made_by_their_commands() -> None:
+    """Every results file in docs/results names a command that exists, and its figures are beside it."""
+    folders = sorted((Path(__file__).parent.parent / "docs" / "results").glob("*/results.json"))
+    assert {f.parent.name for f in folders} >= set(EXPERIMENTS)
+    for file in folders:
+        results = json.loads(file.read_text())
+        if results["name"] in EXPERIMENTS:
+            assert results["command"].startswith(f"ube reproduce {results['name']} ")
+            assert results["settings"] == EXPERIMENTS[results["name"]].scales[results["scale"]]
+            assert all((file.parent / f"{figure}.svg").is_file() for figure in results["figures"])
