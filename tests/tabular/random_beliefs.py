@@ -1,6 +1,6 @@
 """Random beliefs, and the theory's formulas in plain loops over dense arrays, to hold the solver against."""
 
-from __future__ import annotations
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def dirichlet(rng, *shape):
 
 def layers(rng, widths, n_actions):
     """Dirichlet parameters of a layered belief whose layers have these widths, the last of them after the horizon."""
-    return [dirichlet(rng, n, n_actions, following) for n, following in zip(widths[:-1], widths[1:], strict=True)]
+    return [dirichlet(rng, n, n_actions, following) for n, following in pairwise(widths)]
 
 
 def dag(rng, n_states, n_actions, n_terminal=2):
@@ -142,3 +142,14 @@ def naive_delta(alpha, mean, var, policy, discount):
                 reached = arrived[:, None] * policy[t + 1]
         u[h, s, a] = sum(occ[x] ** 2 * var[x] + w[x] @ covariance_of_row(alpha[x])[1] @ w[x] for x in rows)
     return u
+
+
+def as_acyclic(parts):
+    """The same layers as one graph: alpha (S, A, S) over all nodes, and the nodes after the horizon."""
+    first = np.cumsum([0, *(len(part) for part in parts)])
+    n_nodes = first[-1] + parts[-1].shape[-1]
+    alpha = np.zeros((n_nodes, parts[0].shape[1], n_nodes))
+    for start, part in zip(first[:-1], parts, strict=True):
+        n, _, following = part.shape
+        alpha[start : start + n, :, start + n : start + n + following] = part
+    return alpha, np.arange(first[-1], n_nodes)

@@ -212,10 +212,16 @@ EMPTY_ROW = "sums to 0: every (s, a) needs at least one reachable next state"
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: layered(FLAT), "alpha has shape (2, 2, 2): a layered belief takes (H, S, A, S), or a list of H arrays"),
+        (
+            lambda: layered(FLAT),
+            "alpha has shape (2, 2, 2): a layered belief takes (H, S, A, S), or a list of H arrays",
+        ),
         (lambda: layered([]), "alpha is an empty list: a layered belief needs at least one layer"),
         (lambda: layered([np.ones((2, 2))]), "alpha[0] has shape (2, 2): expected (states, actions, next states)"),
-        (lambda: layered(np.ones((2, 2, 0, 2))), "alpha[0] has shape (2, 0, 2): expected (states, actions, next states)"),
+        (
+            lambda: layered(np.ones((2, 2, 0, 2))),
+            "alpha[0] has shape (2, 0, 2): expected (states, actions, next states)",
+        ),
         (
             lambda: layered([np.ones((1, 2, 2)), np.ones((2, 1, 2))]),
             "alpha[1] has 1 actions, alpha[0] has 2: they must agree",
@@ -260,7 +266,10 @@ EMPTY_ROW = "sums to 0: every (s, a) needs at least one reachable next state"
             lambda: Belief.layered(ONES, rewards=ScaledBeta(np.ones((2, 2)), 1.0)),
             "ScaledBeta parameter has shape (2, 2): expected (2, 2, 1)",
         ),
-        (lambda: layered(mean=altered(np.zeros((2, 2, 1)), (1, 0, 0), np.nan)), "reward_mean[1, 0, 0] is nan: it must be"),
+        (
+            lambda: layered(mean=altered(np.zeros((2, 2, 1)), (1, 0, 0), np.nan)),
+            "reward_mean[1, 0, 0] is nan: it must be",
+        ),
         (lambda: stationary(var=[[1.0, 1.0], [1.0, -1.0]]), "reward_var[1, 1] is -1: a variance is 0 or more"),
         (
             lambda: layered(mean=altered(np.zeros((2, 2, 1)), (1, 0, 0), -1.5)),
@@ -301,7 +310,11 @@ def test_bad_beliefs_are_named(make, message):
         (stationary, [(0, 0, 1.0)], "transitions have shape (1, 3): each must be (state, action, reward, next_state)"),
         (stationary, (0, 0, 1.0, 0), "transitions have shape (4,): each must be (state, action, reward, next_state)"),
         (stationary, [(0, 0, 0, 1.0, 0)], "transitions have shape (1, 5): each must be (state, action, reward"),
-        (layered, [(0, 0, 1.0, 0)], "transitions have shape (1, 4): each must be (layer, state, action, reward, next_s"),
+        (
+            layered,
+            [(0, 0, 1.0, 0)],
+            "transitions have shape (1, 4): each must be (layer, state, action, reward, next_s",
+        ),
         (stationary, [(0, 0, 1.0, 0), (2, 0, 1.0, 0)], "state 2 is out of range: there are 2, counted from 0"),
         (stationary, [(-1, 0, 1.0, 0)], "state -1 is out of range: there are 2, counted from 0"),
         (stationary, [(0, 2, 1.0, 0)], "action 2 is out of range: there are 2, counted from 0"),
@@ -326,7 +339,11 @@ def test_bad_beliefs_are_named(make, message):
             [(1, 0, 0, 1.0, 1)],
             "transition 0 goes from [1, 0, 0] to state 1, which has alpha 0 (unreachable)",
         ),
-        (lambda: Belief.acyclic(LINE, 0.0, 1.0, terminal=[2]), [(2, 0, 1.0, 2)], "transition 0 goes from [2, 0] to state 2"),
+        (
+            lambda: Belief.acyclic(LINE, 0.0, 1.0, terminal=[2]),
+            [(2, 0, 1.0, 2)],
+            "transition 0 goes from [2, 0] to state 2",
+        ),
         (
             lambda: Belief.layered(ONES, rewards=ScaledBeta(1.0, 1.0)),
             [(0, 0, 0, 1.5, 0)],
@@ -341,7 +358,7 @@ def test_bad_transitions_are_named(make, transitions, message):
 
 @pytest.mark.parametrize("transition", [(0, np.nan, 1.0, 0), (np.inf, 0, 1.0, 0)])
 def test_states_and_actions_that_are_no_numbers(transition):
-    with pytest.raises(UsageError, match="transition 0: .* is not a whole number"):
+    with pytest.raises(UsageError, match=r"transition 0: .* is not a whole number"):
         stationary().updated([transition])
 
 

@@ -121,11 +121,19 @@ def test_a_graph_without_layers_shows_every_node():
 @pytest.mark.parametrize(
     ("widths", "values", "message"),
     [
-        ([2, 2, 2], np.zeros((2, 2)), "x has shape (2, 2): expected (2, 2, 3) (layers, states, actions), or one number"),
+        (
+            [2, 2, 2],
+            np.zeros((2, 2)),
+            "x has shape (2, 2): expected (2, 2, 3) (layers, states, actions), or one number",
+        ),
         ([2, 2, 2], [np.zeros((2, 3)), np.zeros((3, 3))], "x[1] has shape (3, 3): layer 1 needs (2, 3)"),
         ([2, 1, 2], [np.zeros((2, 3)), np.zeros((2, 3))], "x[1] has shape (2, 3): layer 1 needs (1, 3)"),
         ([2, 1, 2], np.zeros((2, 2, 3)), "x has shape (2, 2, 3): expected a list of 2 arrays, one per layer"),
-        ([2, 1, 2], [np.zeros((2, 3)), np.zeros((1, 3)), np.zeros((2, 3))], "expected a list of 2 arrays"),
+        (
+            [2, 1, 2],
+            [np.zeros((2, 3)), np.zeros((1, 3)), np.zeros((2, 3))],
+            "expected a list of 2 arrays",
+        ),
     ],
 )
 def test_wrong_shapes_are_named(widths, values, message):

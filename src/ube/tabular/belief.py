@@ -63,14 +63,14 @@ class Belief:
         if not parts:
             raise UsageError("alpha is an empty list: a layered belief needs at least one layer")
         n_acts = parts[0].n_actions
-        layers = np.r_[0, np.cumsum([part.n_rows // n_acts for part in parts])]
         for h, part in enumerate(parts):
             if part.n_actions != n_acts:
                 raise UsageError(f"alpha[{h}] has {part.n_actions} actions, alpha[0] has {n_acts}: they must agree")
-            if h + 1 < len(parts) and part.n_columns != layers[h + 2] - layers[h + 1]:
-                raise UsageError(
-                    f"alpha[{h}] leads to {part.n_columns} states, but layer {h + 1} has {layers[h + 2] - layers[h + 1]}"
-                )
+        widths = [part.n_rows // n_acts for part in parts]
+        for h, (part, width) in enumerate(zip(parts, widths[1:], strict=False)):
+            if part.n_columns != width:
+                raise UsageError(f"alpha[{h}] leads to {part.n_columns} states, but layer {h + 1} has {width}")
+        layers = np.r_[0, np.cumsum(widths)]
         n_last = parts[-1].n_columns
         ends = np.cumsum([len(part.data) for part in parts])
         indptr = [part.indptr[:-1] + shift for part, shift in zip(parts, np.r_[0, ends[:-1]], strict=True)]
@@ -128,9 +128,9 @@ class Belief:
         alpha: (S, A, S), dense, or sparse (S * A, S) with row s * A + a; rewards of shape (S, A). `terminal` as in
         `acyclic`, none by default.
         """
-        belief = cls._flat(alpha, reward_mean, reward_var, terminal, rewards, r_max, discount, noise_var)
-        if horizon is None and discount >= 1.0:
+        if horizon is None and not 0.0 <= discount < 1.0:
             raise UsageError(f"discount={discount:g} without a horizon: take a discount in [0, 1), or give horizon=")
+        belief = cls._flat(alpha, reward_mean, reward_var, terminal, rewards, r_max, discount, noise_var)
         return belief if horizon is None else unroll(belief, horizon)
 
     @classmethod
@@ -212,16 +212,19 @@ class Belief:
         given = transitions if isinstance(transitions, np.ndarray) else list(transitions)
         if len(given) == 0:
             return self
-        table = np.asarray(given, dtype=np.float64)
+        try:
+            table = np.asarray(given, dtype=np.float64)
+        except (ValueError, TypeError) as error:
+            raise UsageError(f"transitions are no table of numbers: each must be ({', '.join(names)})") from error
         if table.ndim != 2 or table.shape[1] != len(names):
             raise UsageError(f"transitions have shape {table.shape}: each must be ({', '.join(names)})")
         columns = dict(zip(names, table.T, strict=True))
         reward = columns.pop("reward")
-        whole = {name: column.astype(np.int64) for name, column in columns.items()}
         for name, column in columns.items():
-            wrong = np.flatnonzero(whole[name] != column)
+            wrong = np.flatnonzero(~np.isfinite(column) | (column != np.round(column)))
             if len(wrong):
                 raise UsageError(f"transition {wrong[0]}: {name} {column[wrong[0]]:g} is not a whole number")
+        whole = {name: column.astype(np.int64) for name, column in columns.items()}
         if not np.isfinite(reward).all():
             raise UsageError(f"transition {np.argmin(np.isfinite(reward))}: the reward is not finite")
         node, following = whole["state"], whole["next_state"]
@@ -347,7 +350,11 @@ def _csr(alpha: Any, name: str, n_actions: int | None, terminal: NDArray[np.bool
 
 def _mask(terminal: Any, n_states: int) -> NDArray[np.bool_]:
     given = np.asarray(terminal)
-    if given.dtype == np.bool_ and given.shape == (n_states,):
+    if given.dtype == np.bool_:
+        if given.shape != (n_states,):
+            raise UsageError(
+                f"terminal is a mask of shape {given.shape}: it needs one entry for each of {n_states} states"
+            )
         return given
     listed = given.astype(np.int64).reshape(-1)
     _within(listed, n_states, "terminal state")
@@ -388,7 +395,7 @@ def _assemble(
 
         rewards = rewards.arranged(arrange)
     if not 0.0 <= discount <= 1.0:
-        raise UsageError(f"discount={discount:g}: it must be in [0, 1], below 1 where there is no horizon")
+        raise UsageError(f"discount={discount:g}: it must be in [0, 1]")
     mean = np.where(graph.successors > 0, np.abs(rewards.mean), 0.0)
     bound = r_max if r_max is not None else (rewards.bound if np.isfinite(rewards.bound) else 1.0)
     if not 0 <= bound < np.inf:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +89,10 @@ class Graph:
                     raise UsageError(f"{name}[{layer}] has shape {part.shape}: layer {layer} needs {expected}")
             flat = np.concatenate([part.reshape(-1) for part in parts])
         else:
-            array = np.asarray(values, dtype=np.float64)
+            try:
+                array = np.asarray(values, dtype=np.float64)
+            except (ValueError, TypeError) as error:
+                raise UsageError(f"{name} is no array of numbers: expected {self.shape_in_words}") from error
             expected = self.shape
             if array.ndim and array.shape != expected:
                 raise UsageError(f"{name} has shape {array.shape}: expected {self.shape_in_words}")
@@ -97,8 +101,14 @@ class Graph:
         full[: self._n_shown] = flat
         return full
 
-    def shown(self, flat: NDArray[np.float64]) -> NDArray[np.float64] | list[NDArray[np.float64]]:
-        """The inverse of `per_row`: (H, S, A), (S, A), or a list of layers where their widths differ."""
+    def shown(self, flat: NDArray[np.float64], missing: float | None = None) -> Any:
+        """The inverse of `per_row`: (H, S, A), (S, A), or a list of layers where their widths differ.
+
+        `missing` is put in the place of actions that do not exist; terminal states keep their value.
+        """
+        if missing is not None:
+            acts = np.repeat(~self.terminal, self.n_actions)
+            flat = np.where(acts & (self.successors == 0), missing, flat)
         rows = flat[: self._n_shown]
         if self.is_ragged:
             assert self.layers is not None

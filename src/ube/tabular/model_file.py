@@ -47,10 +47,10 @@ def _arrays(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
     try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            raise UsageError(f"{path}: a single array, not a model; save one with np.savez(path, alpha=…, …)")
-        with content:
+        with path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                raise UsageError(f"{path}: a single array, not a model; save one with np.savez(path, alpha=…, …)")
             arrays = {name: content[name] for name in content.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         if isinstance(error, UsageError):
@@ -102,6 +102,8 @@ def _belief(arrays: dict[str, Any]) -> Belief:
         alpha = arrays["alpha"]
     else:
         raise UsageError("no array 'alpha'; see `ube variance --help` for the names")
+    if alpha.ndim not in (3, 4) and "alpha" in arrays:
+        raise UsageError(f"alpha has shape {alpha.shape}: expected (H, S, A, S) or (S, A, S)")
     if alpha.ndim == 4:
         return Belief.layered(alpha, discount=discount, **options)
     if "terminal" in arrays and discount == 1.0:

@@ -55,10 +55,10 @@ def monte_carlo(
     fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
     return MonteCarlo(
         samples=samples,
-        q_mean=graph.shown(centre + m1),
-        variance=graph.shown(second * samples / (samples - 1)),
-        q_mean_se=graph.shown(np.sqrt(second / samples)),
-        variance_se=graph.shown(np.sqrt(np.maximum(fourth - second**2, 0.0) / samples)),
+        q_mean=graph.shown(centre + m1, missing=np.nan),
+        variance=graph.shown(second * samples / (samples - 1), missing=np.nan),
+        q_mean_se=graph.shown(np.sqrt(second / samples), missing=np.nan),
+        variance_se=graph.shown(np.sqrt(np.maximum(fourth - second**2, 0.0) / samples), missing=np.nan),
     )
 
 

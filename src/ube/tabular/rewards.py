@@ -62,7 +62,9 @@ class RewardBelief(ABC):
 
     def _check(self, name: str, holds: Callable[[Floats], NDArray[np.bool_]], needed: str) -> None:
         values = np.asarray(getattr(self, name), dtype=np.float64)
-        wrong = np.argwhere(~holds(values))
+        held = holds(values)
+        values = np.broadcast_to(values, held.shape)
+        wrong = np.argwhere(~held)
         if len(wrong):
             index = tuple(int(i) for i in wrong[0])
             where = f"[{', '.join(map(str, index))}]" if index else ""

@@ -76,8 +76,9 @@ def solve(
         raise UsageError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
     if covariance and not (method == "exact" and belief.is_acyclic):
         raise UsageError("covariance=True needs method='exact' and a belief without cycles")
-    if method in ("exact", "lower", "delta") and not np.isfinite(belief.rewards.variance).all():
-        where = belief.graph.entry(_row_of(belief, int(np.argmin(np.isfinite(belief.rewards.variance)))))
+    improper = ~np.isfinite(belief.rewards.variance[belief.group]) & (belief.graph.successors > 0)
+    if method in ("exact", "lower", "delta") and improper.any():
+        where = belief.graph.entry(int(np.argmax(improper)))
         raise UsageError(
             f"reward{where} has infinite variance: method {method!r} needs a proper prior or an update there"
         )
@@ -90,12 +91,10 @@ def solve(
         q, u = engine.solve(table, method, keep_covariance=covariance)
     guarantee, why = _guarantee(belief, table, method, u)
     graph = belief.graph
-    hidden = np.where(graph.successors > 0, 0.0, np.nan)  # terminal states are worth 0, missing actions nothing
-    hidden = np.where(np.repeat(graph.terminal, graph.n_actions), 0.0, hidden)
     return Solution(
         method=method,
-        q_mean=graph.shown(q + hidden),
-        variance=graph.shown(u + hidden),
+        q_mean=graph.shown(q, missing=np.nan),
+        variance=graph.shown(u, missing=np.nan),
         policy=graph.shown(table.reshape(-1)),
         guarantee=guarantee,
         why=why,
@@ -240,8 +239,7 @@ class _Cyclic:
                 error = 0.5 * reach * (greatest - least) / largest
                 if error <= self.tolerance or greatest - least <= 8 * np.finfo(float).eps * largest:
                     break
-        if not ending:
-            value = value + 0.5 * reach * (least + greatest)
+        value = np.where(graph.terminal, 0.0, value + 0.5 * reach * (least + greatest))
         self.error = max(self.error, error)
         mean = _expected_next(belief, value, need_local=False)[0]
         return np.where(graph.successors > 0, rhs + discount * mean, 0.0), value
@@ -322,10 +320,6 @@ def _policy_table(belief: Belief, policy: Any) -> Floats:
         where = graph.entry(node * graph.n_actions).rsplit(",", 1)[0] + "]"
         raise UsageError(f"policy{where} sums to {total[node]:g}: the probabilities of a state's actions must sum to 1")
     return table
-
-
-def _row_of(belief: Belief, group: int) -> int:
-    return int(np.argmax(belief.group == group))
 
 
 def _shown_values(belief: Belief, value: Floats) -> Any:
