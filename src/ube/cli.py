@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from tyro.conf import Positional, subcommand
+from tyro.conf import Positional, arg, subcommand
 
 from ube._version import __version__
 from ube.errors import UsageError
@@ -24,13 +24,13 @@ from ube.errors import UsageError
 class Reproduce:
     """Run an experiment: writes OUT/NAME/results.json, its figures as SVG and PNG, and prints a table."""
 
-    name: Positional[str | None] = None
+    name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
     """Which one (see --list); `quick` runs every small one and writes a page, OUT/quick/index.html."""
     list: bool = False
     """List what there is, and stop."""
-    scale: str = "quick"
+    scale: Annotated[str, arg(metavar="quick|paper")] = "quick"
     """quick (seconds to a minute each) or paper (the published size)."""
-    seeds: int | None = None
+    seeds: Annotated[int | None, arg(metavar="N")] = None
     """How many seeds, instead of the scale's own number."""
     seed: int = 0
     """The first seed; every run is repeated to the bit from its seed."""
@@ -68,12 +68,14 @@ class Reproduce:
 class Variance:
     """Mean and variance of the Q-values under a belief in an .npz file, and whether that variance is exact or a bound."""
 
-    model: Positional[Path]
-    """A file made by numpy.savez with the arrays named below."""
-    method: str = "exact"
-    """ube, ube-horizon, count, pombu, exact, lower or delta."""
-    policy: str | None = None
-    """uniform or greedy, instead of the policy in the file."""
+    model: Annotated[Positional[Path | None], arg(metavar="MODEL.npz")] = None
+    """A file made by numpy.savez; --arrays says what it holds."""
+    arrays: bool = False
+    """List the arrays that a model file can hold, and stop."""
+    method: Annotated[str, arg(metavar="NAME")] = "exact"
+    """ube, ube-horizon, count, pombu, exact, lower or delta (docs/theory.md)."""
+    policy: Annotated[str | None, arg(metavar="uniform|greedy")] = None
+    """Instead of the policy in the file (uniform if it has none)."""
     samples: int = 0
     """Also draw this many MDPs from the belief and report the Monte Carlo variance beside it."""
     seed: int = 0
@@ -82,7 +84,7 @@ class Variance:
     """How many (state, action) rows to print; the JSON holds all."""
     json: bool = False
     """Print JSON instead of the table."""
-    out: Path | None = None
+    out: Annotated[Path | None, arg(metavar="FILE.json")] = None
     """Write the JSON to this file."""
 
     def run(self) -> None:
@@ -90,8 +92,13 @@ class Variance:
 
         from ube.figures.results import to_json, write_atomically
         from ube.tabular import METHODS, monte_carlo, solve
-        from ube.tabular.model_file import read_model
+        from ube.tabular.model_file import FORMAT, read_model
 
+        if self.arrays:
+            print(FORMAT, end="")
+            return
+        if self.model is None:
+            raise UsageError("which model? `ube variance --arrays` says what a model file holds")
         if self.method not in METHODS:
             raise UsageError(f"unknown method {self.method!r}: choose one of {', '.join(METHODS)}")
         belief, policy = read_model(self.model)
@@ -130,7 +137,7 @@ class Variance:
 class Report:
     """Write one self-contained page, DIR/index.html, from the results in a folder."""
 
-    dir: Positional[Path]
+    dir: Annotated[Positional[Path], arg(metavar="DIR")]
     """A folder that `ube reproduce` wrote to."""
 
     def run(self) -> None:
@@ -158,22 +165,20 @@ class Agents:
 
 
 def main(argv: list[str] | None = None) -> None:
-    from ube.tabular.model_file import FORMAT
-
     words = sys.argv[1:] if argv is None else argv
     if words in (["--version"], ["-V"]):
         print(f"ube {__version__}")
         return
     commands = (
         Annotated[Reproduce, subcommand("reproduce")]
-        | Annotated[
-            Variance, subcommand("variance", description=f"{Variance.__doc__}\n\nArrays of the file:\n{FORMAT}")
-        ]
+        | Annotated[Variance, subcommand("variance")]
         | Annotated[Report, subcommand("report")]
         | Annotated[Agents, subcommand("agents")]
     )
     description = "Exploration by the uncertainty Bellman equation."
-    chosen: Any = tyro.cli(commands, prog="ube", description=description, args=words)
+    chosen: Any = tyro.cli(
+        commands, prog="ube", description=description, args=words, config=(tyro.conf.FlagCreatePairsOff,)
+    )
     try:
         chosen.run()
     except UsageError as error:
@@ -214,11 +219,11 @@ def print_table(results: dict[str, Any]) -> None:
 def _cell(row: dict[str, Any]) -> str:
     if row["value"] is None:
         return "never"
-    text = f"{row['value']:.3g}" if row["value"] < 1000 else f"{row['value']:.0f}"
-    if row["low"] is None and row["high"] is None:
-        return text
-    low, high = (f"{x:.3g}" if x is not None else "…" for x in (row["low"], row["high"]))
-    return f"{text} [dim]({low} to {high})[/dim]"
+    text, low, high = (
+        "…" if x is None else f"{x:.3g}" if abs(x) < 1000 else f"{x:.0f}"
+        for x in (row["value"], row["low"], row["high"])
+    )
+    return text if row["low"] is None and row["high"] is None else f"{text} [dim]({low} to {high})[/dim]"
 
 
 def _console() -> Console:

@@ -58,7 +58,7 @@ def _arrays(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not a model file ({error}); save one with np.savez(path, alpha=…, …)") from error
     for name, array in arrays.items():
         if name not in _KNOWN and not (name.startswith("alpha_") and name[6:].isdigit()):
-            raise UsageError(f"{path}: unknown array {name!r}; see `ube variance --help` for the names")
+            raise UsageError(f"{path}: unknown array {name!r}; see `ube variance --arrays` for the names")
         if array.dtype.kind not in "fiub":
             raise UsageError(f"{path}: array {name!r} holds {array.dtype}, not numbers")
     return arrays
@@ -101,7 +101,7 @@ def _belief(arrays: dict[str, Any]) -> Belief:
     elif "alpha" in arrays:
         alpha = arrays["alpha"]
     else:
-        raise UsageError("no array 'alpha'; see `ube variance --help` for the names")
+        raise UsageError("no array 'alpha'; see `ube variance --arrays` for the names")
     if alpha.ndim not in (3, 4) and "alpha" in arrays:
         raise UsageError(f"alpha has shape {alpha.shape}: expected (H, S, A, S) or (S, A, S)")
     if alpha.ndim == 4:
