@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from ube.figures import EXPERIMENTS, registry, reproduce
-from ube.figures.results import mean_interval, quartiles, to_json, write_atomically
-from ube.figures.solving import middle_of_best
-from ube.report import write_page
+from ube.figures.results import mean_interval, quartiles, row, to_json, write_atomically
+from ube.figures.tuning import middle_of_best
+from ube.report import write_markdown, write_page
+from ube.report.tables import summary_tables
 
+ROOT = Path(__file__).parent.parent
 TINY: dict[str, dict[str, Any]] = {
     "chain": {"length": 3, "episodes": 30, "seeds": 4, "growth_lengths": [1, 2], "growth_seeds": 3},
     "bound": {"seeds": 5, "tied_beliefs": 2, "samples": 200, "horizon": 3, "states": 2, "actions": 2},
@@ -20,7 +22,7 @@ TINY: dict[str, dict[str, Any]] = {
     "deepsea-tabular": {
         "sizes": [3, 4, 5], "cap": 60, "seeds": 3, "tuning_size": 3, "tuning_cap": 30, "tuning_seeds": 2,
     },
-    "riverswim": {"states": 3, "horizon": 5, "episodes": 20, "noise_var": 1.0, "seeds": 3, "tuning_seeds": 2},
+    "riverswim": {"states": 3, "horizon": 5, "episodes": 20, "seeds": 3, "tuning_seeds": 2},
 }  # fmt: skip
 
 
@@ -42,8 +44,8 @@ def test_every_experiment_writes_results_and_figures_and_repeats_to_the_bit(name
     assert all(done == total for what, done, total in {what: (what, d, t) for what, d, t in seen}.values())
     folder = tmp_path / "a" / name
     assert json.loads((folder / "results.json").read_text()) == first
-    for row in first["summary"]:
-        assert set(row) == {"agent", "setting", "metric", "value", "low", "high"}
+    for line in first["summary"]:
+        assert set(line) == {"agent", "setting", "metric", "value", "low", "high"}
     assert EXPERIMENTS[name].headline(first)
     assert first["command"] == f"ube reproduce {name} --scale quick"
     assert other["command"] == f"ube reproduce {name} --scale quick --seed 7"
@@ -54,6 +56,19 @@ def test_every_experiment_writes_results_and_figures_and_repeats_to_the_bit(name
     page = write_page(tmp_path / "a").read_text()
     assert first["title"].replace("'", "&#39;") in page
     assert page.count("data:image/svg+xml;base64,") == len(first["figures"])
+
+
+def test_tables_put_agents_down_and_sizes_across() -> None:
+    rows = [
+        row("a", {"size": 5, "case": "x"}, "episodes_to_solve", 12.0, 10.0, None),
+        row("a", {"size": 10, "case": "x"}, "episodes_to_solve", None),
+        row("b", {"size": 10, "case": "x"}, "episodes_to_solve", 1234.4, 1.0, 2000.0),
+    ]
+    (table,) = summary_tables(rows)
+    assert table.markdown() == (
+        "**episodes to solve, x**\n\n| agent | size 5 | size 10 |\n| --- | --- | --- |\n"
+        "| a | 12 (10 to …) | never |\n| b |  | 1,234 (1 to 2,000) |\n"
+    )
 
 
 @pytest.mark.usefixtures("tiny")
@@ -110,7 +125,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkey
 
 def test_published_results_were_made_by_their_commands() -> None:
     """Every results file in docs/results names a command that exists, and its figures are beside it."""
-    folders = sorted((Path(__file__).parent.parent / "docs" / "results").glob("*/results.json"))
+    folders = sorted((ROOT / "docs" / "results").glob("*/results.json"))
     assert {f.parent.name for f in folders} >= set(EXPERIMENTS)
     for file in folders:
         results = json.loads(file.read_text())
@@ -118,3 +133,17 @@ def test_published_results_were_made_by_their_commands() -> None:
             assert results["command"].startswith(f"ube reproduce {results['name']} ")
             assert results["settings"] == EXPERIMENTS[results["name"]].scales[results["scale"]]
             assert all((file.parent / f"{figure}.svg").is_file() for figure in results["figures"])
+
+
+def test_the_results_page_of_the_docs_is_what_its_command_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    published = (ROOT / "docs" / "results.md").read_text()
+    made = tmp_path / "results.md"
+    write_markdown(Path("docs/results"), made)
+    beside = made.read_text().replace(str(tmp_path), "docs")
+    drop = ("![", "Made by", "`ube reproduce")
+    assert [x for x in beside.splitlines() if not x.startswith(drop)] == [
+        x for x in published.splitlines() if not x.startswith(drop)
+    ]

@@ -55,7 +55,7 @@ class Reproduce:
                 for name in names
             ]
         for results in all_results:
-            print_table(results)
+            print_tables(results)
         if everything:
             from ube.report import write_page
 
@@ -101,6 +101,9 @@ class Variance:
             raise UsageError("which model? `ube variance --arrays` says what a model file holds")
         if self.method not in METHODS:
             raise UsageError(f"unknown method {self.method!r}: choose one of {', '.join(METHODS)}")
+        for name in ("samples", "seed", "rows"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"--{name} {getattr(self, name)}: it must be 0 or more")
         belief, policy = read_model(self.model)
         policy = policy if self.policy is None else self.policy
         solution = solve(belief, policy, self.method)
@@ -139,11 +142,17 @@ class Report:
 
     dir: Annotated[Positional[Path], arg(metavar="DIR")]
     """A folder that `ube reproduce` wrote to."""
+    markdown: Annotated[Path | None, arg(metavar="FILE.md")] = None
+    """Write the printed tables to this file instead, as Markdown."""
 
     def run(self) -> None:
-        from ube.report import write_page
+        from ube.report import write_markdown, write_page
 
-        print(f"Open {write_page(self.dir)}")
+        if self.markdown is None:
+            print(f"Open {write_page(self.dir)}")
+        else:
+            write_markdown(self.dir, self.markdown)
+            print(f"Wrote {self.markdown}")
 
 
 @dataclass
@@ -185,49 +194,36 @@ def main(argv: list[str] | None = None) -> None:
         print(f"ube: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("ube: stopped; nothing was left half written", file=sys.stderr)
+        print("ube: stopped", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        print(
+            f"ube: {error.filename or 'output'}: {error.strerror}; choose another place or make room", file=sys.stderr
+        )
+        sys.exit(2)
+    except MemoryError as error:
+        print(f"ube: not enough memory ({error}); try a smaller model or method pombu", file=sys.stderr)
+        sys.exit(2)
 
 
-def print_table(results: dict[str, Any]) -> None:
-    """The summary as people read it: one table per metric and case, agents down, sizes across."""
+def print_tables(results: dict[str, Any]) -> None:
     from ube.figures import EXPERIMENTS
+    from ube.report.tables import summary_tables
 
-    rows = EXPERIMENTS[results["name"]].headline(results)
     console = _console()
     console.print(f"\n[bold]{results['title']}[/bold]")
-    tables: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        case = str(row["setting"].get("case", row["setting"].get("belief", "")))
-        tables.setdefault((row["metric"], case), []).append(row)
-    for (metric, case), group in tables.items():
-        size = next((k for k in ("size", "depth", "length") if len({r["setting"].get(k) for r in group}) > 1), None)
-        columns = list(dict.fromkeys(str(r["setting"].get(size, "")) for r in group))
-        name = metric.replace("_", " ")
-        table = Table(
-            "agent", *(f"{size} {c}" if size else name for c in columns), title=f"{name}, {case}" if case else name
-        )
-        cells = {(r["agent"], str(r["setting"].get(size, ""))): _cell(r) for r in group}
-        for agent in dict.fromkeys(r["agent"] for r in group):
-            table.add_row(agent, *(cells.get((agent, c), "") for c in columns))
+    for summary in summary_tables(EXPERIMENTS[results["name"]].headline(results)):
+        table = Table("agent", *summary.columns, title=summary.title)
+        for cells in summary.rows:
+            table.add_row(*cells)
         console.print(table)
 
 
-def _cell(row: dict[str, Any]) -> str:
-    if row["value"] is None:
-        return "never"
-    text, low, high = (
-        "…" if x is None else f"{x:.3g}" if abs(x) < 1000 else f"{x:.0f}"
-        for x in (row["value"], row["low"], row["high"])
-    )
-    return text if row["low"] is None and row["high"] is None else f"{text} [dim]({low} to {high})[/dim]"
-
-
 def _console() -> Console:
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
 @contextmanager

@@ -204,6 +204,14 @@ def test_an_improper_prior_cannot_be_sampled():
     assert np.isfinite(sampled.variance).all()
 
 
+def test_an_improper_prior_is_proper_once_every_action_was_tried():
+    """The chain after one look at both branches: σ² = 1 each. Actions that do not exist can never be tried."""
+    belief = chain(2).belief(reward_var=np.inf)
+    belief = belief.updated([(0, 0, 1.0, 3), (0, 1, 0.0, 1), (1, 0, 0.5, 2), (2, 0, 0.5, 3)])
+    sampled = monte_carlo(belief, samples=10_000, rng=np.random.default_rng(12))
+    assert np.abs(z_scores(sampled.variance[0], np.ones(2), sampled.variance_se[0])).max() < 5
+
+
 def test_bad_policies_are_named_here_too():
     belief = Belief.layered(np.ones((1, 1, 2, 1)), 0.0, 1.0)
     with pytest.raises(UsageError, match=re.escape("policy[0, 0] sums to 0.5")):

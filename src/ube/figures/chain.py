@@ -17,6 +17,7 @@ from ube.tabular.mdp import MDP
 from ube.tabular.simulate import Cell, Learner, Run
 
 BETAS = tuple(float(f"{b:.3g}") for b in np.geomspace(0.01, 3.0, 15))
+QUARTILES = ("median", "lower", "upper")
 FLOOR = 0.5  # of logarithmic axes: half an episode's regret
 UBE = ("ube-thompson", "ube-episode", "ube-ucb")
 
@@ -81,7 +82,7 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress) -> Result
         f"{case}/{name}": {
             "mean": curves[case, name][:, at - 1].mean(axis=0),
             "error": curves[case, name][:, at - 1].std(axis=0, ddof=1) / settings["seeds"] ** 0.5,
-            "median": np.median(curves[case, name][:, at - 1], axis=0),
+            **dict(zip(QUARTILES, np.quantile(curves[case, name][:, at - 1], [0.5, 0.25, 0.75], axis=0), strict=True)),
         }
         for case in CASES
         for name in (*UBE, best[case])
@@ -104,14 +105,15 @@ def plot_regret(results: Results) -> Iterator[Any]:
     """The paper's Figure 2, and the three ways to look again."""
     data = results["data"]
     with canvas(columns=4, width=2.7) as (figure, axes):
-        views = [("paper", "mean", "μ = (1, 0), mean (paper)"), ("paper", "median", "μ = (1, 0), median")]
+        views = [("paper", "mean", "μ = (1, 0), mean (paper)"), ("paper", "median", "μ = (1, 0), median and quartiles")]
         views += [("swapped", "mean", "μ = (0, 1), mean"), ("random means", "mean", "random μ, mean")]
         for axis, (case, statistic, title) in zip(axes[0], views, strict=True):
             for name in (*UBE, data["best_bonus"][case]):
                 curve = data["curves"][f"{case}/{name}"]
-                middle = np.array(curve[statistic])
-                error = 1.96 * np.array(curve["error"]) if statistic == "mean" else None
-                low, high = (middle - error, middle + error) if error is not None else (None, None)
+                middle, low, high = (np.array(curve[q]) for q in QUARTILES)
+                if statistic == "mean":
+                    middle, error = np.array(curve["mean"]), 1.96 * np.array(curve["error"])
+                    low, high = middle - error, middle + error
                 draw(axis, name.split(" ")[0], data["episodes"], middle, low, high, label=name)
             axis.set(title=title, xlabel="episodes", xscale="log")
             axis.set_ylim(bottom=0)

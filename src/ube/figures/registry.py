@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import tempfile
 import time
 from pathlib import Path
 
@@ -38,8 +39,12 @@ def reproduce(
     folder = out / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # before hours of work, not after
+            pass
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error.strerror}; choose another --out") from error
+    if (folder / "results.json").is_dir():
+        raise UsageError(f"{folder / 'results.json'} is a folder: move it away, or choose another --out")
     started = time.perf_counter()
     outcome = experiment.job(settings, seed, progress)
     words = ["ube", "reproduce", name, "--scale", scale]
@@ -60,9 +65,9 @@ def reproduce(
         "data": outcome["data"],
     }
     text = to_json(results)
-    write_atomically(folder / "results.json", text)
-    results = json.loads(text)  # what is drawn and printed is what was written
+    results = json.loads(text)  # what is drawn and printed is what is written
     draw_figures(results, folder)
+    write_atomically(folder / "results.json", text)
     return results
 
 

@@ -48,13 +48,13 @@ def to_json(content: Any, digits: int = 6) -> str:
     return json.dumps(_plain(content, digits), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Staged beside its place and renamed, so that no reader ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, staged = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
         os.chmod(staged, 0o644)
         os.replace(staged, path)
     except BaseException:

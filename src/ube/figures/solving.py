@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from ube.figures.experiment import Progress, Results, run_grouped
+from ube.figures.experiment import Key, Progress, Results, run_grouped
 from ube.figures.results import Row, quartiles, row, rows_of
 from ube.figures.style import canvas, draw, legend_below
 from ube.tabular.agents import Agent
@@ -21,14 +21,11 @@ class Build(Protocol):
     def __call__(self, rng: np.random.Generator, size: int, agent: Agent) -> Learner: ...
 
 
-TUNING_SEEDS = 1_000_000  # far from the seeds that are reported
-
-
 def solve_times(
-    build: Build, agents: Mapping[str, Agent], sizes: list[int], cap: int, seeds: range, what: str, progress: Progress
-) -> dict[tuple[str, int], np.ndarray]:
+    build: Build, agents: Mapping[Key, Agent], sizes: list[int], cap: int, seeds: range, what: str, progress: Progress
+) -> dict[tuple[Key, int], np.ndarray]:
     """Episodes to solve, (seeds,), infinite where the cap came first. A size is skipped after one no seed could solve."""
-    times: dict[tuple[str, int], np.ndarray] = {}
+    times: dict[tuple[Key, int], np.ndarray] = {}
     for size in sizes:
         alive = {n: a for n, a in agents.items() if all(np.isfinite(times[n, s]).any() for s in sizes if s < size)}
         groups = {
@@ -40,32 +37,6 @@ def solve_times(
             solved = [episodes_to_solve(run.returns) for run in runs.get(name, [])] or [None] * len(seeds)
             times[name, size] = np.array([math.inf if t is None else t for t in solved])
     return times
-
-
-def tune(
-    build: Build,
-    candidates: Mapping[str, list[Agent]],
-    size: int,
-    cap: int,
-    n_seeds: int,
-    what: str,
-    progress: Progress,
-) -> dict[str, Agent]:
-    """The candidate of each agent with the lowest mean time to solve on seeds of its own, twice the cap where unsolved."""
-    labelled = {f"{name}/{i}": agent for name, options in candidates.items() for i, agent in enumerate(options)}
-    seeds = range(TUNING_SEEDS, TUNING_SEEDS + n_seeds)
-    times = solve_times(build, labelled, [size], cap, seeds, f"{what}: tuning", progress)
-    cost = {label: np.minimum(times[label, size], 2 * cap).mean() for label in labelled}
-    return {
-        name: options[middle_of_best([cost[f"{name}/{i}"] for i in range(len(options))])]
-        for name, options in candidates.items()
-    }
-
-
-def middle_of_best(costs: Sequence[float]) -> int:
-    """The middle one of the settings that tie for the lowest cost (within 1 %): the edge of a plateau is a poor bet."""
-    best = [i for i, cost in enumerate(costs) if cost <= 1.01 * min(costs)]
-    return best[len(best) // 2]
 
 
 def summarise(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ube.figures.results import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,5 +77,7 @@ def legend_below(figure: Figure, axis: Axes, columns: int) -> None:
 
 def save(figure: Figure, path: Path) -> None:
     """SVG and PNG, without a date, so that the same results give the same files."""
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-    figure.savefig(path.with_suffix(".png"))
+    for kind, metadata in (("svg", {"Date": None}), ("png", None)):
+        picture = io.BytesIO()
+        figure.savefig(picture, format=kind, metadata=metadata)
+        write_atomically(path.with_suffix(f".{kind}"), picture.getvalue())

@@ -1,43 +1,63 @@
-"""Collects every results.json below a folder into one index.html that needs nothing else and asks for nothing."""
+"""Every results.json below a folder in one index.html that needs nothing else and asks for nothing, or as Markdown."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from ube._version import __version__
 from ube.errors import UsageError
 from ube.figures.results import write_atomically
+from ube.report.tables import number, summary_tables
 
 
 def write_page(folder: Path) -> Path:
     """Writes folder/index.html and returns its path."""
-    files = sorted(folder.glob("*/results.json")) or sorted(folder.glob("results.json"))
-    if not files:
-        raise UsageError(f"{folder}: no results.json in it or one level below; run `ube reproduce` first")
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    loader = PackageLoader("ube.report", ".")
     environment = Environment(
-        loader=PackageLoader("ube.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["number"] = number
-    experiments = [_read(path) for path in files]
-    page = environment.get_template("page.html.j2").render(experiments=experiments, version=__version__)
+    page = environment.get_template("page.html.j2").render(experiments=read_results(folder), version=__version__)
     write_atomically(folder / "index.html", page)
     return folder / "index.html"
 
 
-def number(value: Any) -> str:
-    """A number as people read it: four digits, dash for none."""
-    if value is None:
-        return "–"
-    return f"{value:.4g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+def write_markdown(folder: Path, file: Path) -> None:
+    """The tables that `ube reproduce` prints, each with the command that made it, and links to the figures."""
+    from ube.figures import EXPERIMENTS
+
+    parts = [
+        "# Results\n",
+        f"Made by `ube report {folder.as_posix()} --markdown {file.as_posix()}` from the files it names.\n",
+    ]
+    for results in read_results(folder):
+        source = Path(os.path.relpath(folder, file.parent)) / results["name"]
+        seeds, versions = results["seeds"], ", ".join(f"{k} {v}" for k, v in results["versions"].items())
+        parts += [f"## {results['title']}\n", results["note"] + "\n"]
+        parts += [f"![{figure}]({(source / figure).as_posix()}.png)\n" for figure in results["figures"]]
+        known = EXPERIMENTS.get(results["name"])
+        parts += [
+            table.markdown() for table in summary_tables(known.headline(results) if known else results["summary"])
+        ]
+        parts.append(
+            f"`{results['command']}`, {seeds['count']} seeds from {seeds['first']}, {results['seconds']} s, {versions}: "
+            f"[{results['name']}/results.json]({(source / 'results.json').as_posix()})\n"
+        )
+    write_atomically(file, "\n".join(parts))
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """Every results file of an experiment in a folder or one level below, with its figures as base64."""
+    files = sorted(folder.glob("*/results.json")) or sorted(folder.glob("results.json"))
+    if not files:
+        raise UsageError(f"{folder}: no results.json in it or one level below; run `ube reproduce` first")
+    return [_read(path) for path in files]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -45,8 +65,15 @@ def _read(path: Path) -> dict[str, Any]:
         results = json.loads(path.read_text(encoding="utf-8"))
         figures = [path.parent / f"{name}.svg" for name in results["figures"]]
         results["pictures"] = [base64.b64encode(f.read_bytes()).decode() for f in figures if f.is_file()]
-        for key in ("name", "title", "note", "command", "versions", "seconds", "summary", "seeds"):
-            results[key]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        texts = [results[key] for key in ("name", "title", "note", "command")]
+        rows = [row[key] for row in results["summary"] for key in ("agent", "metric", "value", "low", "high")]
+        places = [
+            *results["versions"].items(),
+            *(item for row in results["summary"] for item in row["setting"].items()),
+        ]
+        if not (all(isinstance(text, str) for text in texts) and results["seconds"] >= 0 and len(rows) + len(places)):
+            raise TypeError("fields of the wrong kind")
+        results["seeds"] = {key: int(results["seeds"][key]) for key in ("first", "count")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path}: not a results file of ube ({type(error).__name__}: {error})") from error
     return results

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ube.errors import UsageError
-from ube.tabular.solver import METHODS
+from ube.tabular.solver import METHODS, Q_MAX_METHODS
 
 KINDS = ("ube", "bonus", "epsilon-greedy", "boltzmann", "psrl", "rlsvi", "ucbvi", "k-learning")
 NOISES = ("step", "episode", "ucb", "joint")
 EVALUATED = ("acting", "greedy")
-_Q_MAX = ("ube", "ube-horizon", "count")
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,8 @@ class Agent:
     temperature: float = 0.1
     prior_std: float = 1.0
     """Of a Q-value before any data (RLSVI)."""
+    prior_alpha: float = 1.0
+    """Dirichlet parameter of each next state that experiments give this agent's belief."""
     evaluate: str = "acting"
     """Whose Q̄ and u: of the policy that acts, or of the one that is greedy in Q̄ (kind ube)."""
 
@@ -41,21 +42,27 @@ class Agent:
         for field, allowed in (("kind", KINDS), ("variance", METHODS), ("noise", NOISES), ("evaluate", EVALUATED)):
             if getattr(self, field) not in allowed:
                 raise UsageError(f"{field}={getattr(self, field)!r}: choose one of {', '.join(allowed)}")
-        if self.kind == "bonus" and self.variance not in _Q_MAX:
-            raise UsageError(f"variance={self.variance!r}: kind 'bonus' takes one of {', '.join(_Q_MAX)}")
+        if self.kind == "bonus" and self.variance not in Q_MAX_METHODS:
+            raise UsageError(f"variance={self.variance!r}: kind 'bonus' takes one of {', '.join(Q_MAX_METHODS)}")
         if self.variance == "delta":
             raise UsageError("variance='delta': an agent needs a method that works in one backward pass")
         if self.noise == "joint" and self.evaluate == "greedy":
             raise UsageError("noise='joint' acts on its own sample: evaluate must be 'acting'")
-        for field in ("beta", "epsilon", "temperature", "prior_std"):
+        for field in ("beta", "epsilon", "temperature", "prior_std", "prior_alpha"):
             value = getattr(self, field)
-            positive = field in ("temperature", "prior_std") or (
+            positive = field in ("temperature", "prior_std", "prior_alpha") or (
                 field == "beta" and self.kind in ("rlsvi", "k-learning")
             )
             if not 0 <= value < float("inf") or (positive and value == 0):
                 raise UsageError(f"{field}={value!r}: it must be finite and {'above 0' if positive else '0 or more'}")
         if self.epsilon > 1:
             raise UsageError(f"epsilon={self.epsilon!r}: a probability is at most 1")
+
+    @property
+    def scale(self) -> float:
+        """The one number that experiments tune: β, or what the kind has in its place."""
+        own = {"epsilon-greedy": self.epsilon, "boltzmann": self.temperature, "psrl": self.prior_alpha}
+        return own.get(self.kind, self.beta)
 
     def but(self, **changes: Any) -> Agent:
         return replace(self, **changes)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ube.errors import UsageError
-from ube.tabular.graph import Graph
+from ube.tabular.graph import Graph, numbers
 from ube.tabular.rewards import Floats, Normal, RewardBelief
 
 _LAYERED_ALPHA = "(H, S, A, S), or a list of H arrays (states, actions, states of the next layer)"
@@ -47,6 +47,7 @@ class Belief:
         r_max: float | None = None,
         discount: float = 1.0,
         noise_var: Any = 1.0,
+        visits: Any = 0.0,
         n_actions: int | None = None,
     ) -> Belief:
         """H decisions, each layer with a posterior of its own.
@@ -56,8 +57,9 @@ class Belief:
         reward_mean, reward_var: (H, S, A) or lists of layers: a Normal belief; `noise_var` is the variance of one
             reward. Or `rewards=`, a `Normal`, `NormalGamma` or `ScaledBeta` with parameters of that shape.
         r_max: bound on |mean reward|, used by the methods with a Q_max only. Default 1, or what a ScaledBeta implies.
+        visits: how often each (state, action) has been seen so far, used by method "count" only.
         """
-        if not (isinstance(alpha, (list, tuple)) or getattr(alpha, "ndim", 0) == 4):
+        if not (isinstance(alpha, (list, tuple)) or np.ndim(alpha) == 4):
             raise UsageError(f"alpha has shape {np.shape(alpha)}: a layered belief takes {_LAYERED_ALPHA}")
         parts = [_csr(part, f"alpha[{h}]", n_actions) for h, part in enumerate(alpha)]
         if not parts:
@@ -83,7 +85,7 @@ class Belief:
         )
         return _assemble(
             cls, graph, np.concatenate([part.data for part in parts]), reward_mean, reward_var, rewards, r_max, discount,
-            noise_var,
+            noise_var, visits,
         )  # fmt: skip
 
     @classmethod
@@ -98,13 +100,14 @@ class Belief:
         r_max: float | None = None,
         discount: float = 1.0,
         noise_var: Any = 1.0,
+        visits: Any = 0.0,
     ) -> Belief:
         """Any graph in which no state can be seen twice in an episode.
 
         alpha: (S, A, S), dense, or sparse (S * A, S) with row s * A + a. terminal: the states that end the episode, as
         a list or a mask; their rows are ignored. Rewards as in `layered`, of shape (S, A).
         """
-        belief = cls._flat(alpha, reward_mean, reward_var, terminal, rewards, r_max, discount, noise_var)
+        belief = cls._flat(alpha, reward_mean, reward_var, terminal, rewards, r_max, discount, noise_var, visits)
         if belief.graph.order is None:
             raise UsageError("alpha has a cycle (or no terminal state): use Belief.stationary with a discount below 1")
         return belief
@@ -122,6 +125,7 @@ class Belief:
         rewards: RewardBelief | None = None,
         r_max: float | None = None,
         noise_var: Any = 1.0,
+        visits: Any = 0.0,
     ) -> Belief:
         """One posterior for all times: discounted for ever, or with `horizon` for so many decisions (see `unroll`).
 
@@ -130,16 +134,17 @@ class Belief:
         """
         if horizon is None and not 0.0 <= discount < 1.0:
             raise UsageError(f"discount={discount:g} without a horizon: take a discount in [0, 1), or give horizon=")
-        belief = cls._flat(alpha, reward_mean, reward_var, terminal, rewards, r_max, discount, noise_var)
+        belief = cls._flat(alpha, reward_mean, reward_var, terminal, rewards, r_max, discount, noise_var, visits)
         return belief if horizon is None else unroll(belief, horizon)
 
     @classmethod
     def _flat(
         cls, alpha: Any, reward_mean: Any, reward_var: Any, terminal: Any, rewards: RewardBelief | None,
-        r_max: float | None, discount: float, noise_var: Any,
+        r_max: float | None, discount: float, noise_var: Any, visits: Any,
     ) -> Belief:  # fmt: skip
-        if not (_is_sparse(alpha) or getattr(alpha, "ndim", 0) == 3):
-            raise UsageError(f"alpha has shape {np.shape(alpha)}: expected {_FLAT_ALPHA}")
+        alpha = alpha if _is_sparse(alpha) else numbers(alpha, "alpha")
+        if not (_is_sparse(alpha) or alpha.ndim == 3):
+            raise UsageError(f"alpha has shape {alpha.shape}: expected {_FLAT_ALPHA}")
         n_states = alpha.shape[-1]
         if n_states == 0 or (alpha.shape[0] % n_states if _is_sparse(alpha) else alpha.shape[0] != n_states):
             raise UsageError(f"alpha has shape {alpha.shape}: expected {_FLAT_ALPHA}")
@@ -147,7 +152,7 @@ class Belief:
             alpha, "alpha", alpha.shape[0] // n_states if _is_sparse(alpha) else None, _mask(terminal, n_states)
         )
         graph = Graph(n_states, part.n_actions, part.indptr.astype(np.int64), part.indices.astype(np.int32))
-        return _assemble(cls, graph, part.data, reward_mean, reward_var, rewards, r_max, discount, noise_var)
+        return _assemble(cls, graph, part.data, reward_mean, reward_var, rewards, r_max, discount, noise_var, visits)
 
     @classmethod
     def over(cls, graph: Graph, alpha: Floats, rewards: RewardBelief, *, r_max: float, discount: float = 1.0) -> Belief:
@@ -175,7 +180,8 @@ class Belief:
     @cached_property
     def is_tied(self) -> bool:
         """Does one posterior stand behind several rows?"""
-        return len(self.alpha_start) - 1 < self.graph.n_rows
+        used = self.group[self.graph.successors > 0]
+        return bool(len(used)) and int(np.bincount(used).max()) > 1
 
     @property
     def is_acyclic(self) -> bool:
@@ -275,7 +281,7 @@ def unroll(belief: Belief, horizon: int) -> Belief:
     graph = belief.graph
     if graph.layers is not None:
         raise UsageError("this belief already has layers: only a stationary or acyclic one can be unrolled")
-    if horizon != int(horizon) or horizon < 1:
+    if not 1 <= horizon < np.inf or horizon != int(horizon):
         raise UsageError(f"horizon={horizon}: it must be a whole number, 1 or more")
     horizon = int(horizon)
     n, edges = graph.n_nodes, len(graph.indices)
@@ -315,7 +321,7 @@ def _csr(alpha: Any, name: str, n_actions: int | None, terminal: NDArray[np.bool
         matrix.eliminate_zeros()
         data, indices, indptr = matrix.data.astype(np.float64, copy=False), matrix.indices, matrix.indptr
     else:
-        array = np.asarray(alpha, dtype=np.float64)
+        array = numbers(alpha, name)
         if array.ndim != 3 or 0 in array.shape:
             raise UsageError(f"{name} has shape {array.shape}: expected (states, actions, next states)")
         n_actions, n_columns = array.shape[1:]
@@ -329,7 +335,7 @@ def _csr(alpha: Any, name: str, n_actions: int | None, terminal: NDArray[np.bool
         keep = ~np.repeat(ending, np.diff(indptr))
         data, indices = data[keep], indices[keep]
         indptr = np.r_[0, np.cumsum(np.where(ending, 0, np.diff(indptr)))]
-    bad = np.flatnonzero(~((data > 0) & (data < np.inf)))
+    bad = np.flatnonzero(~((data > 0) & (data < 1e300)))  # α₀ must not overflow
     if len(bad):
         row = int(np.searchsorted(indptr, bad[0], side="right")) - 1
         raise UsageError(
@@ -356,6 +362,10 @@ def _mask(terminal: Any, n_states: int) -> NDArray[np.bool_]:
                 f"terminal is a mask of shape {given.shape}: it needs one entry for each of {n_states} states"
             )
         return given
+    if given.size and (given.dtype.kind not in "iuf" or (given != np.round(given)).any()):
+        raise UsageError(f"terminal={terminal!r}: give states as whole numbers, or a mask of booleans")
+    if given.size == n_states > 2 and set(given.tolist()) == {0, 1}:
+        raise UsageError("terminal looks like a mask of 0 and 1: give booleans for a mask, or list the states")
     listed = given.astype(np.int64).reshape(-1)
     _within(listed, n_states, "terminal state")
     mask = np.zeros(n_states, dtype=np.bool_)
@@ -372,7 +382,7 @@ def _within(values: NDArray[np.int64], size: Any, name: str) -> None:
 
 def _assemble(
     cls: type[Belief], graph: Graph, alpha: Floats, reward_mean: Any, reward_var: Any,
-    rewards: RewardBelief | None, r_max: float | None, discount: float, noise_var: Any,
+    rewards: RewardBelief | None, r_max: float | None, discount: float, noise_var: Any, visits: Any,
 ) -> Belief:  # fmt: skip
     if rewards is None:
         if reward_mean is None or reward_var is None:
@@ -382,13 +392,17 @@ def _assemble(
         _check_rows(graph, mean, np.isfinite(mean), "reward_mean", "it must be finite")
         _check_rows(graph, spread, spread >= 0, "reward_var", "a variance is 0 or more")
         rewards = Normal(mean, spread, graph.per_row(noise_var, "noise_var"))
+    elif not isinstance(rewards, RewardBelief):
+        raise UsageError(
+            f"rewards={rewards!r}: give a Normal, NormalGamma or ScaledBeta, or reward_mean and reward_var"
+        )
     elif reward_mean is not None or reward_var is not None:
         raise UsageError("rewards= is given as well as reward_mean or reward_var: give one of the two")
     else:
         shown = graph.n_decisions * graph.n_actions
         kind = type(rewards).__name__
 
-        def arrange(values: Floats) -> Floats:
+        def arrange(values: Any) -> Floats:
             flat = graph.per_row(values, f"{kind} parameter")
             flat[shown:] = flat[0]  # rows of terminal nodes are never read, but parameters must be valid
             return flat
@@ -406,7 +420,10 @@ def _assemble(
             f"r_max={bound:g} is below |mean reward{graph.entry(worst)}| = {mean[worst]:g}: "
             f"pass r_max of at least {mean[worst]:g}"
         )
-    return cls.over(graph, alpha, rewards, r_max=bound, discount=discount)
+    counts = graph.per_row(visits, "visits")
+    _check_rows(graph, counts, (counts >= 0) & (counts < np.inf), "visits", "a count is 0 or more")
+    belief = cls.over(graph, alpha, rewards, r_max=bound, discount=discount)
+    return dataclasses.replace(belief, visits=counts)
 
 
 def _check_rows(graph: Graph, values: Floats, holds: NDArray[np.bool_], name: str, remedy: str) -> None:

@@ -15,6 +15,17 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
+def numbers(values: object, name: str, expected: str = "") -> NDArray[np.float64]:
+    """As an array of floats, or an error that says what is not one."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "c":
+            raise TypeError("complex")
+        return array.astype(np.float64)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{name} is no array of numbers{expected}") from error
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Rows (state, action) and the states each can lead to.
@@ -82,17 +93,14 @@ class Graph:
     def per_row(self, values: object, name: str) -> NDArray[np.float64]:
         """Values given for each (state, action) in the user's shape, as a flat array over rows."""
         if isinstance(values, (list, tuple)) and self.layers is not None and len(values) == len(self.layers) - 1:
-            parts = [np.asarray(part, dtype=np.float64) for part in values]
+            parts = [numbers(part, f"{name}[{layer}]") for layer, part in enumerate(values)]
             for layer, part in enumerate(parts):
                 expected: tuple[int, ...] = (self.layers[layer + 1] - self.layers[layer], self.n_actions)
                 if part.shape != expected:
                     raise UsageError(f"{name}[{layer}] has shape {part.shape}: layer {layer} needs {expected}")
             flat = np.concatenate([part.reshape(-1) for part in parts])
         else:
-            try:
-                array = np.asarray(values, dtype=np.float64)
-            except (ValueError, TypeError) as error:
-                raise UsageError(f"{name} is no array of numbers: expected {self.shape_in_words}") from error
+            array = numbers(values, name, f": expected {self.shape_in_words}")
             expected = self.shape
             if array.ndim and array.shape != expected:
                 raise UsageError(f"{name} has shape {array.shape}: expected {self.shape_in_words}")

@@ -158,8 +158,13 @@ def depths(n_nodes, n_actions, order, indptr, indices):
 
 @compiled
 def row_moments(successor, alpha, first, start, count, total, value, value_variance, sampled):
-    """Of one row: p̄·V̄, V̄ᵀ Sig V̄, p̄·U and p̄·(sampled V)."""
+    """Of one row: p̄·V̄, V̄ᵀ Sig V̄, p̄·U and p̄·(sampled V).
+
+    V̄ᵀ Sig V̄ is taken about the first next value: Sig does not see a constant, and large values would cancel.
+    """
+    origin = value[successor[first]]
     mean = 0.0
+    shift = 0.0
     square = 0.0
     spread = 0.0
     sample = 0.0
@@ -168,11 +173,12 @@ def row_moments(successor, alpha, first, start, count, total, value, value_varia
         p = alpha[start + k] / total
         v = value[node]
         mean += p * v
-        square += p * v * v
+        shift += p * (v - origin)
+        square += p * (v - origin) * (v - origin)
         sample += p * sampled[node]
         if value_variance[node] != 0.0:  # p may be 0 in an empirical model, and the variance infinite
             spread += p * value_variance[node]
-    return mean, max(0.0, square - mean * mean) / (total + 1.0), spread, sample
+    return mean, max(0.0, square - shift * shift) / (total + 1.0), spread, sample
 
 
 @compiled
@@ -264,7 +270,7 @@ def backward(problem, posterior, rule, tables):
                 through = through_next(problem, alpha, total, value_variance, covariance, method == DIAGONAL, row, row)
                 local += (spread - through) / (total[g] + 1.0) if count > 1 else 0.0
             own = reward_variance[g] + squared * local
-            u[row] = own + squared * through
+            u[row] = own + squared * through if squared > 0.0 else own
             if mode == GIVEN:
                 continue
             if mode == SOFT:
@@ -357,19 +363,21 @@ def sweep(n_actions, indptr, successor, alpha, weight, base, value, new_value, f
 def expected_next(indptr, successor, alpha, value, first, last, mean, local):
     """Per row: p̄·V, and (where `local` is not empty) V̄ᵀ Sig V̄ of the Dirichlet row."""
     for row in range(first, last):
+        if indptr[row] == indptr[row + 1]:
+            continue
+        origin = value[successor[indptr[row]]]
         total = 0.0
-        weighted = 0.0
+        shift = 0.0
         square = 0.0
         for edge in range(indptr[row], indptr[row + 1]):
-            v = value[successor[edge]]
+            v = value[successor[edge]] - origin
             total += alpha[edge]
-            weighted += alpha[edge] * v
+            shift += alpha[edge] * v
             square += alpha[edge] * v * v
-        if total > 0.0:
-            weighted /= total
-            if len(local):
-                local[row] = max(0.0, square / total - weighted * weighted) / (total + 1.0)
-        mean[row] = weighted
+        shift /= total
+        mean[row] = origin + shift
+        if len(local):
+            local[row] = max(0.0, square / total - shift * shift) / (total + 1.0)
 
 
 @compiled

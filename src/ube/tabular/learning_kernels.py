@@ -70,8 +70,8 @@ def local_uncertainty(problem, state, settings, row):
     g = problem.group[row]
     count = problem.indptr[row + 1] - problem.indptr[row]
     scale = problem.discount * problem.discount * settings.transition_scale[row]
-    if settings.counted:
-        return np.inf if state.visits[g] == 0 else (state.noise_variance[g] + scale * count) / state.visits[g]
+    if settings.counted:  # n = 0 as 1: an infinite ν would make all paths to anything new look alike
+        return (state.noise_variance[g] + scale * count) / max(state.visits[g], 1.0)
     return state.reward_variance[g] + scale * (count - 1) / (state.total[g] + 1.0)
 
 
@@ -84,8 +84,15 @@ def sample_model(problem, state, alpha, reward, rng):
         for entry in range(problem.alpha_start[g], problem.alpha_start[g + 1]):
             alpha[entry] = rng.standard_gamma(state.alpha[entry])
             total += alpha[entry]
+        if total == 0.0 and problem.alpha_start[g] < problem.alpha_start[g + 1]:  # tiny alpha: all mass on one entry
+            pick = rng.random() * state.total[g]
+            entry = problem.alpha_start[g]
+            while entry < problem.alpha_start[g + 1] - 1 and pick >= state.alpha[entry]:
+                pick -= state.alpha[entry]
+                entry += 1
+            alpha[entry] = total = 1.0
         for entry in range(problem.alpha_start[g], problem.alpha_start[g + 1]):
-            alpha[entry] = alpha[entry] / total if total > 0.0 else state.alpha[entry] / state.total[g]
+            alpha[entry] /= total
 
 
 class Scratch(NamedTuple):
@@ -94,7 +101,7 @@ class Scratch(NamedTuple):
     zeta: Any  # (rows,)
     bonus: Any  # (rows,)
     cap: Any  # (rows,)
-    alpha: Any  # (entries,) of a sampled model
+    alpha: Any  # (entries,) of a sampled or empirical model
     total: Any  # (groups,)
     reward_mean: Any  # (groups,)
     reward_variance: Any  # (groups,)
@@ -128,13 +135,19 @@ def draw_noise(noise, zeta, rng):
 
 
 @compiled
-def empirical_model(state, prior_visits, scratch):
-    """Mean rewards and transitions from the data alone, as if so many visits had led to nothing."""
+def empirical_model(problem, state, prior_visits, scratch):
+    """Mean rewards and transitions from the data alone, as if so many visits had led to nothing.
+
+    A row with one successor is a known transition, here as for every agent.
+    """
     for g in range(len(state.visits)):
         n = state.visits[g] + prior_visits
         scratch.total[g] = n if n > 0.0 else 1.0
         scratch.reward_mean[g] = state.reward_sum[g] / scratch.total[g]
-    return Posterior(state.counts, scratch.total, scratch.reward_mean, scratch.no_variance)
+        known = problem.alpha_start[g + 1] - problem.alpha_start[g] == 1
+        for entry in range(problem.alpha_start[g], problem.alpha_start[g + 1]):
+            scratch.alpha[entry] = scratch.total[g] if known else state.counts[entry]
+    return Posterior(scratch.alpha, scratch.total, scratch.reward_mean, scratch.no_variance)
 
 
 @compiled
@@ -166,11 +179,11 @@ def plan(problem, state, settings, scratch, tables, episode, rng):
         posterior = Posterior(scratch.alpha, scratch.ones, scratch.reward_mean, scratch.no_variance)
     elif kind == RLSVI:  # ridge regression: noise variance β² against a prior variance of prior_std²
         ridge = (beta / settings.prior_std) ** 2
-        posterior = empirical_model(state, ridge, scratch)
+        posterior = empirical_model(problem, state, ridge, scratch)
         for row in range(len(bonus)):
             bonus[row] = beta * rng.standard_normal() / np.sqrt(state.visits[problem.group[row]] + ridge)
     elif kind == UCBVI:
-        posterior = empirical_model(state, 0.0, scratch)
+        posterior = empirical_model(problem, state, 0.0, scratch)
         for row in range(len(bonus)):
             n = state.visits[problem.group[row]]
             bonus[row] = np.inf if n == 0 else beta / np.sqrt(n)

@@ -43,7 +43,8 @@ class MDP:
         if not 0 < alpha < np.inf:
             raise UsageError(f"alpha={alpha:g}: a Dirichlet prior needs a positive, finite alpha")
         noise = self.reward_std**2 if noise_var is None else np.full(self.graph.n_rows, float(noise_var))
-        rewards = Normal(np.full(self.graph.n_rows, reward_mean), np.full(self.graph.n_rows, float(reward_var)), noise)
+        spread = np.where(self.graph.successors > 0, float(reward_var), 0.0)  # of actions that exist
+        rewards = Normal(np.full(self.graph.n_rows, reward_mean), spread, noise)
         prior = Belief.over(
             self.graph,
             np.full(len(self.graph.indices), float(alpha)),
@@ -70,10 +71,11 @@ class MDP:
 
     def step(self, node: int, action: int, rng: np.random.Generator) -> tuple[float, int, bool]:
         """(reward, next node, has the episode ended) from a node of the graph; the horizon is the caller's to count."""
+        exists = 0 <= node < self.graph.n_nodes and 0 <= action < self.graph.n_actions
+        if not exists or not self.graph.available[node, action]:
+            raise UsageError(f"{self.name}: action {action} does not exist in state {node}")
         row = node * self.graph.n_actions + action
         successors = self.graph.indices[self.graph.indptr[row] : self.graph.indptr[row + 1]]
-        if not 0 <= action < self.graph.n_actions or len(successors) == 0:
-            raise UsageError(f"{self.name}: action {action} does not exist in state {node}")
         p = self.probability[self.graph.indptr[row] : self.graph.indptr[row + 1]]
         following = int(successors[rng.choice(len(successors), p=p)])
         reward = self.reward_mean[row] + self.reward_std[row] * rng.standard_normal()
@@ -122,6 +124,8 @@ def chain(length: int = 10, means: tuple[float, float] = (1.0, 0.0), sigma: floa
     paying N(μ2 / H, σ² / H). Optimum: max(μ1, μ2). Entering the chain itself pays nothing, and that is known.
     """
     _at_least(length, 1, "length")
+    if not 0 <= sigma < np.inf:
+        raise UsageError(f"sigma={sigma:g}: a standard deviation is finite and 0 or more")
     end = length + 1
     rows = _Builder(n_actions=2)
     rows.row({end: 1.0}, means[0], sigma)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ube.errors import UsageError
 from ube.tabular.belief import Belief
-from ube.tabular.rewards import NormalGamma, RewardBelief, ScaledBeta
+from ube.tabular.rewards import NormalGamma, ScaledBeta
 
 FORMAT = """\
 alpha                  (H, S, A, S) layered, or (S, A, S) stationary / acyclic; Dirichlet parameters, 0 = unreachable
@@ -25,12 +25,13 @@ discount               below 1 for a stationary belief; default 1
 horizon                decisions of a stationary belief without discount
 terminal               states that end an episode, for an acyclic belief
 r_max                  bound on |mean reward|; default 1
+noise_var, visits      variance of one reward and visit counts, shaped like the rewards, for method count
 """
 _BETA = ("a", "b", "low", "high")
 _GAMMA = ("centre", "strength", "shape", "rate")
 _KNOWN = {
     "alpha", "alpha_data", "alpha_indices", "alpha_indptr", "n_actions", "reward_mean", "reward_var", "policy", "discount",
-    "horizon", "terminal", "r_max", *(f"beta_{p}" for p in _BETA), *(f"gamma_{p}" for p in _GAMMA),
+    "horizon", "terminal", "r_max", "noise_var", "visits", *(f"beta_{p}" for p in _BETA), *(f"gamma_{p}" for p in _GAMMA),
 }  # fmt: skip
 
 
@@ -49,83 +50,98 @@ def _arrays(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             content = np.load(file, allow_pickle=False)
-            if isinstance(content, np.ndarray):
-                raise UsageError(f"{path}: a single array, not a model; save one with np.savez(path, alpha=…, …)")
-            arrays = {name: content[name] for name in content.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, UsageError):
-            raise
+            single = isinstance(content, np.ndarray)
+            arrays = {} if single else {name: np.asarray(content[name]) for name in content.files}
+    except Exception as error:  # whatever a broken or hostile archive makes the readers raise
         raise UsageError(f"{path}: not a model file ({error}); save one with np.savez(path, alpha=…, …)") from error
+    if single:
+        raise UsageError(f"{path}: a single array, not a model; save one with np.savez(path, alpha=…, …)")
     for name, array in arrays.items():
-        if name not in _KNOWN and not (name.startswith("alpha_") and name[6:].isdigit()):
+        if name not in _KNOWN and not _is_layer(name):
             raise UsageError(f"{path}: unknown array {name!r}; see `ube variance --arrays` for the names")
         if array.dtype.kind not in "fiub":
             raise UsageError(f"{path}: array {name!r} holds {array.dtype}, not numbers")
     return arrays
 
 
-def _scalar(arrays: dict[str, Any], name: str, default: Any = None) -> Any:
+def _is_layer(name: str) -> bool:
+    return name.startswith("alpha_") and name[6:].isdecimal()
+
+
+def _scalar(arrays: dict[str, Any], name: str, default: Any = None, *, whole: bool = False) -> Any:
     if name not in arrays:
         return default
     if arrays[name].size != 1:
         raise UsageError(f"{name} has shape {arrays[name].shape}: it must be one number")
-    return float(arrays[name].reshape(()))
+    value = float(arrays[name].reshape(()))
+    if not whole:
+        return value
+    if not (math.isfinite(value) and 1 <= value <= 1e9 and value == int(value)):
+        raise UsageError(f"{name} is {value:g}: it must be a whole number, 1 or more")
+    return int(value)
+
+
+def _one_of(choices: dict[str, list[str]], what: str) -> None:
+    """Refuses a file that says the same thing twice."""
+    given = [names[0] for names in choices.values() if names]
+    if len(given) > 1:
+        raise UsageError(f"{given[0]} and {given[1]} both give {what}: keep one")
 
 
 def _rewards(arrays: dict[str, Any]) -> dict[str, Any]:
-    beta = {p: arrays[f"beta_{p}"] for p in _BETA if f"beta_{p}" in arrays}
-    gamma = {p: arrays[f"gamma_{p}"] for p in _GAMMA if f"gamma_{p}" in arrays}
-    rewards: RewardBelief
+    families = {
+        prefix: [name for name in arrays if name.startswith(prefix)] for prefix in ("reward_", "beta_", "gamma_")
+    }
+    _one_of(families, "the reward belief")
     try:
-        if beta:
-            rewards = ScaledBeta(**beta)
-        elif gamma:
-            rewards = NormalGamma(**gamma)
-        else:
-            return {name: arrays.get(name) for name in ("reward_mean", "reward_var")}
+        if families["beta_"]:
+            return {"rewards": ScaledBeta(**{name[5:]: arrays[name] for name in families["beta_"]})}
+        if families["gamma_"]:
+            return {"rewards": NormalGamma(**{name[6:]: arrays[name] for name in families["gamma_"]})}
     except TypeError as error:
         raise UsageError(f"incomplete reward belief: {error}") from error
-    return {"rewards": rewards}
+    return {name: arrays.get(name) for name in ("reward_mean", "reward_var")}
 
 
 def _belief(arrays: dict[str, Any]) -> Belief:
-    options: dict[str, Any] = _rewards(arrays) | {"r_max": _scalar(arrays, "r_max")}
-    discount = _scalar(arrays, "discount", 1.0)
-    layers = sorted(
-        (name for name in arrays if name.startswith("alpha_") and name[6:].isdigit()), key=lambda n: int(n[6:])
+    layers = [name for name in arrays if _is_layer(name)]
+    forms = {"dense": [n for n in ("alpha",) if n in arrays], "layers": layers}
+    _one_of(forms | {"sparse": [n for n in arrays if n.startswith("alpha_") and n not in layers]}, "alpha")
+    discount, horizon = _scalar(arrays, "discount", 1.0), _scalar(arrays, "horizon", whole=True)
+    r_max = _scalar(arrays, "r_max")
+    alpha: Any = (
+        _layers(arrays, layers) if layers else _sparse(arrays) if "alpha_data" in arrays else arrays.get("alpha")
     )
-    if layers:
-        return Belief.layered([arrays[name] for name in layers], discount=discount, **_split(options, arrays, layers))
-    if "alpha_data" in arrays:
-        alpha: Any = _sparse(arrays)
-    elif "alpha" in arrays:
-        alpha = arrays["alpha"]
-    else:
+    options: dict[str, Any] = _rewards(arrays) | {"r_max": r_max}
+    options |= {name: arrays[name] for name in ("noise_var", "visits") if name in arrays}
+    if alpha is None:
         raise UsageError("no array 'alpha'; see `ube variance --arrays` for the names")
-    if alpha.ndim not in (3, 4) and "alpha" in arrays:
-        raise UsageError(f"alpha has shape {alpha.shape}: expected (H, S, A, S) or (S, A, S)")
-    if alpha.ndim == 4:
+    if layers or alpha.ndim == 4:
+        extra = [name for name in ("horizon", "terminal") if name in arrays]
+        if extra:
+            raise UsageError(f"{extra[0]} goes with a stationary alpha (S, A, S): a layered one has its own end")
         return Belief.layered(alpha, discount=discount, **options)
-    if "terminal" in arrays and discount == 1.0:
-        return Belief.acyclic(alpha, terminal=arrays["terminal"], **options)
-    horizon = _scalar(arrays, "horizon")
+    if "alpha" in arrays and alpha.ndim != 3:
+        raise UsageError(f"alpha has shape {alpha.shape}: expected (H, S, A, S) or (S, A, S)")
     terminal = arrays.get("terminal", np.zeros(0, dtype=int))
-    return Belief.stationary(
-        alpha, discount=discount, horizon=None if horizon is None else int(horizon), terminal=terminal, **options
-    )
+    if "terminal" in arrays and discount == 1.0 and horizon is None:
+        return Belief.acyclic(alpha, terminal=terminal, **options)
+    return Belief.stationary(alpha, discount=discount, horizon=horizon, terminal=terminal, **options)
 
 
-def _split(options: dict[str, Any], arrays: dict[str, Any], layers: list[str]) -> dict[str, Any]:
-    """Rewards of ragged layers come as one array over all states, (total states, actions): cut them up."""
-    if "rewards" in options:
-        return options
-    cuts = np.cumsum([arrays[name].shape[0] for name in layers])[:-1]
-    for name in ("reward_mean", "reward_var"):
-        if options[name] is not None and options[name].ndim == 2:
-            options[name] = np.split(options[name], cuts)
-    if "policy" in arrays and arrays["policy"].ndim == 2:
-        arrays["policy"] = np.split(arrays["policy"], cuts)
-    return options
+def _layers(arrays: dict[str, Any], names: list[str]) -> list[Any]:
+    """The layers in order; what else the file holds for all states in one (total states, actions) array is cut up."""
+    missing = [i for i in range(len(names)) if f"alpha_{i}" not in arrays]
+    if missing:
+        raise UsageError(f"no alpha_{missing[0]}: {len(names)} layers are numbered alpha_0 to alpha_{len(names) - 1}")
+    layers = [arrays[f"alpha_{i}"] for i in range(len(names))]
+    if any(layer.ndim != 3 for layer in layers):
+        raise UsageError("alpha_0, alpha_1, … must each have the shape (states, actions, next states)")
+    cuts = np.cumsum([len(layer) for layer in layers])
+    for name, array in arrays.items():
+        if not _is_layer(name) and array.ndim == 2 and len(array) == cuts[-1]:
+            arrays[name] = np.split(array, cuts[:-1])
+    return layers
 
 
 def _sparse(arrays: dict[str, Any]) -> Any:
@@ -134,9 +150,9 @@ def _sparse(arrays: dict[str, Any]) -> Any:
     missing = [n for n in ("alpha_indices", "alpha_indptr", "n_actions") if n not in arrays]
     if missing:
         raise UsageError(f"alpha_data without {missing[0]}: a sparse alpha needs both CSR index arrays and n_actions")
-    n_actions = int(_scalar(arrays, "n_actions", 1) or 0)
-    rows = len(arrays["alpha_indptr"]) - 1
-    if n_actions < 1 or rows < 1 or rows % n_actions:
+    n_actions, indptr = _scalar(arrays, "n_actions", whole=True), arrays["alpha_indptr"]
+    rows = len(indptr) - 1 if indptr.ndim == 1 else 0
+    if rows < 1 or rows % n_actions:
         raise UsageError(f"n_actions={n_actions} does not divide the {rows} rows of the sparse alpha")
     try:
         matrix = csr_array(

@@ -10,7 +10,7 @@ import numpy as np
 from ube.errors import UsageError
 from ube.tabular.belief import Belief
 from ube.tabular.rewards import Floats
-from ube.tabular.solver import _Acyclic, _Cyclic
+from ube.tabular.solver import Acyclic, Cyclic
 
 _CHUNK_ENTRIES = 4_000_000
 
@@ -35,7 +35,7 @@ def monte_carlo(
     if samples < 2:
         raise UsageError(f"samples={samples}: a variance needs at least 2")
     graph = belief.graph
-    engine = _Acyclic(belief) if belief.is_acyclic else _Cyclic(belief, 1e-10, 1)
+    engine = Acyclic(belief) if belief.is_acyclic else Cyclic(belief, 1e-10, 1)
     table = engine.policy(policy)
     centre = engine.solve(table.copy(), "pombu")[0]  # moments about it lose nothing to cancellation
     sums = np.zeros((4, graph.n_rows))

@@ -38,7 +38,7 @@ class RewardBelief(ABC):
     @property
     @abstractmethod
     def noise_variance(self) -> Floats:
-        """The variance of one reward as far as it is believed, at most: σ_r² of the paper's count form."""
+        """The variance of one reward as believed: σ_r² of the paper's count form."""
 
     @property
     def bound(self) -> float:
@@ -53,15 +53,15 @@ class RewardBelief(ABC):
     def updated(self, rows: Rows, rewards: Floats) -> Self:
         """The posterior after `rewards[i]` was seen at flat index `rows[i]`."""
 
-    def arranged(self, arrange: Callable[[Floats], Floats]) -> Self:
+    def arranged(self, arrange: Callable[[Any], Floats]) -> Self:
         """The same belief with every parameter put through `arrange` (reshaped, selected, padded)."""
-        return dataclasses.replace(self, **{name: arrange(array) for name, array in self._parameters()})
+        return dataclasses.replace(self, **{name: arrange(values) for name, values in self._parameters()})
 
-    def _parameters(self) -> list[tuple[str, Floats]]:
-        return [(f.name, np.asarray(getattr(self, f.name), dtype=np.float64)) for f in dataclasses.fields(self)]
+    def _parameters(self) -> list[tuple[str, Any]]:
+        return [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]
 
     def _check(self, name: str, holds: Callable[[Floats], NDArray[np.bool_]], needed: str) -> None:
-        values = np.asarray(getattr(self, name), dtype=np.float64)
+        values = _floats(getattr(self, name))
         held = holds(values)
         values = np.broadcast_to(values, held.shape)
         wrong = np.argwhere(~held)
@@ -69,6 +69,12 @@ class RewardBelief(ABC):
             index = tuple(int(i) for i in wrong[0])
             where = f"[{', '.join(map(str, index))}]" if index else ""
             raise UsageError(f"{type(self).__name__} {name}{where} is {values[index]:g}: it must be {needed}")
+
+
+def _floats(values: Any) -> Floats:
+    """As one array; layers of different widths end to end."""
+    layers = isinstance(values, (list, tuple)) and len({np.shape(part) for part in values}) > 1
+    return np.concatenate([np.ravel(part) for part in values]) if layers else np.asarray(values, dtype=np.float64)
 
 
 def _sums(rows: Rows, weights: Floats | None, like: Floats) -> Floats:
@@ -182,7 +188,7 @@ class ScaledBeta(RewardBelief):
         for name in ("a", "b"):
             self._check(name, lambda x: (x > 0) & (x < np.inf), "above 0 and finite")
         self._check("low", np.isfinite, "finite")
-        self._check("high", lambda x: np.isfinite(x) & (x > self.low), "finite and above low")
+        self._check("high", lambda x: np.isfinite(x) & (x > _floats(self.low)), "finite and above low")
 
     @property
     def width(self) -> Floats:

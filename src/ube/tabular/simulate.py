@@ -31,7 +31,7 @@ class Learner:
         self.mdp, self.belief, self.agent = mdp, belief, agent
         graph, steps = belief.graph, belief.steps_left
         assert steps is not None
-        exact = agent.variance == "exact" and agent.kind == "ube"
+        exact = agent.variance == "exact" and agent.kind in ("ube", "k-learning")
         slot, self._n_slots = graph.slots if exact else (np.where(graph.terminal, -1, 0).astype(np.int32), 0)
         self._problem = compiled_problem(belief, slot)
         self._truth = compiled.Truth(mdp.probability, mdp.reward_mean, mdp.reward_std, mdp.start)
@@ -76,9 +76,34 @@ class Learner:
             reward_variance=belief.rewards.variance.copy(),
             noise_variance=belief.rewards.noise_variance,
             counts=np.zeros_like(belief.alpha),
-            visits=np.zeros_like(belief.visits),
+            visits=belief.visits.copy(),
             reward_sum=np.zeros_like(belief.visits),
         )
+
+
+def _check(mdp: MDP, belief: Belief, agent: Agent) -> None:
+    """Compiled loops do not look where they reach: everything they rely on is checked here."""
+    if not belief.is_acyclic or not isinstance(belief.rewards, Normal):
+        raise UsageError("agents need a belief without cycles and with Normal rewards: unroll it, or see MDP.belief")
+    expected = mdp.graph if mdp.horizon is None else mdp.belief().graph
+    same = expected is belief.graph or (
+        np.array_equal(expected.indptr, belief.graph.indptr) and np.array_equal(expected.indices, belief.graph.indices)
+    )
+    if not same or not np.array_equal(belief.alpha_start, mdp.graph.indptr):
+        raise UsageError(f"the belief is about another MDP than {mdp.name}: make it with MDP.belief and Belief.updated")
+    if agent.kind in ("rlsvi", "ucbvi") and belief.visits.any():
+        raise UsageError(f"{agent.kind} learns from its own data alone: give it a belief without updates")
+    if agent.variance == "count" and agent.kind in ("ube", "bonus", "k-learning") and belief.is_tied:
+        raise UsageError(
+            "variance='count' needs a visit count for each row: not offered where layers share a posterior"
+        )
+    rows = belief.graph.successors > 0
+    improper = np.isinf(belief.rewards.variance[belief.group]) & rows
+    if improper.any():
+        if agent.kind in ("psrl", "k-learning") or (agent.kind == "ube" and agent.noise == "joint"):
+            raise UsageError(f"agent {agent.name!r} cannot draw from an improper prior: give a finite reward_var")
+        if (belief.graph.successors > 1).any():
+            raise UsageError("an improper prior works only where transitions are known: give a finite reward_var")
 
 
 @dataclass(frozen=True)
@@ -127,7 +152,7 @@ def run_cells(cells: Sequence[Cell], threads: int | None = None) -> Iterator[Run
 
 
 def episodes_to_solve(returns: Floats, threshold: float = 0.5, successes: int = 10, window: int = 100) -> int | None:
-    """Episodes before the first success from which on `successes` of `window` episodes succeed; None if there is none."""
+    """The first successful episode, counted from 1, from which on `successes` of `window` succeed; None if there is none."""
     found = np.flatnonzero(returns > threshold)
     for i, episode in enumerate(found):
         if i + successes <= len(found) and found[i + successes - 1] - episode < window:

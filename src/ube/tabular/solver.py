@@ -23,7 +23,8 @@ METHODS = {
     "lower": "the exact recursion with independent next values",
     "delta": "first-order error propagation; the one for tied rows and cycles",
 }
-_Q_MAX_METHODS = ("ube", "ube-horizon", "count")
+Q_MAX_METHODS = ("ube", "ube-horizon", "count")
+_LARGEST_BYTES = 8e9  # of a dense covariance
 _PARALLEL_FROM = 50_000  # nodes below which threads cost more than they bring
 
 
@@ -48,7 +49,7 @@ class Solution:
     sweeps: int = 1
     """Sweeps over the states that the solution took."""
     error: float = 0.0
-    """A bound on the error of q_mean and variance relative to their largest entry, from stopping early."""
+    """A bound on what stopping the sweeps left, relative to the largest entry: of q_mean, and of variance given q_mean."""
 
     @property
     def std(self) -> Any:
@@ -82,7 +83,7 @@ def solve(
         raise UsageError(
             f"reward{where} has infinite variance: method {method!r} needs a proper prior or an update there"
         )
-    engine = _Cyclic(belief, tolerance, threads) if not belief.is_acyclic else _Acyclic(belief)
+    engine = Acyclic(belief) if belief.is_acyclic else Cyclic(belief, tolerance, threads)
     table = engine.policy(policy)
     if method == "delta":
         q, _ = engine.solve(table, "pombu")
@@ -105,7 +106,7 @@ def solve(
     )
 
 
-class _Acyclic:
+class Acyclic:
     """One backward pass gives everything."""
 
     sweeps = 1
@@ -134,6 +135,7 @@ class _Acyclic:
         slot, n_slots = graph.slots if exact else (np.where(graph.terminal, -1, 0).astype(np.int32), 0)
         if keep_covariance:
             slot, n_slots = np.where(graph.terminal, -1, np.arange(graph.n_nodes)).astype(np.int32), graph.n_nodes
+        _check_memory(n_slots**2, "at a time", belief)
         variance, scale = _local_terms(belief, method)
         n = graph.n_rows
         tables = kernels.empty_tables(graph.n_nodes, graph.n_actions, n_slots)
@@ -162,7 +164,7 @@ class _Acyclic:
         return tables.q, tables.u
 
 
-class _Cyclic:
+class Cyclic:
     """Sweeps to the fixed point: Q̄ with the mean rewards and γ, u with ν and γ². The same recursion twice."""
 
     covariance = np.zeros((0, 0))
@@ -196,7 +198,7 @@ class _Cyclic:
         belief, discount = self.belief, self.belief.discount
         q, self.value = self._fixed_point(table, belief.rewards.mean, discount)
         variance, scale = _local_terms(belief, method)
-        if method in _Q_MAX_METHODS:
+        if method in Q_MAX_METHODS:
             nu = variance + discount**2 * scale * np.maximum(belief.graph.successors - 1, 0) / (belief.total + 1.0)
         else:
             nu = variance + discount**2 * _expected_next(belief, self.value)[1]
@@ -282,7 +284,7 @@ def transition_scale(belief: Belief, method: str) -> Floats:
 def _local_terms(belief: Belief, method: str) -> tuple[Floats, Floats]:
     """Variance of the mean reward (groups,), and Q_max² (rows,): what ν is made of."""
     variance = belief.rewards.variance
-    scale = transition_scale(belief, method) if method in _Q_MAX_METHODS else np.zeros(belief.graph.n_rows)
+    scale = transition_scale(belief, method) if method in Q_MAX_METHODS else np.zeros(belief.graph.n_rows)
     if method == "count":
         # (σ_r² + γ² Q_max² K) / n as a whole takes the place of the reward variance.
         if belief.is_tied:
@@ -356,14 +358,22 @@ def _guarantee(belief: Belief, table: Floats, method: str, u: Floats) -> tuple[s
         return "upper bound", f"{independent}: by the law of total variance and Jensen's inequality, for any rewards"
     if method != "count" and belief.rewards.bound <= belief.r_max:
         return "upper bound", f"{independent}, and mean rewards are within r_max={belief.r_max:g}: Theorem 1 holds"
-    tight = _Acyclic(belief).solve(table.copy(), "pombu")[1]
-    below = u < tight * (1 - 1e-12)
+    tight = Acyclic(belief).solve(table.copy(), "pombu")[1]
+    below = ~(u >= tight * (1 - 1e-12))
+    checked = "the result was checked to be above the 'pombu' bound, which needs no such assumption, at every (s, a)"
+    doubt = (
+        "a count of visits leaves the prior out"
+        if method == "count"
+        else f"the reward belief is not confined to r_max={belief.r_max:g}"
+    )
     if not below.any():
-        return "upper bound", (
-            f"{independent}; the reward belief is not confined to r_max={belief.r_max:g}, but the result was checked to be "
-            "above the 'pombu' bound, which needs no r_max, at every (s, a)"
-        )
+        return "upper bound", f"{independent}; {doubt}, but {checked}"
     row = int(np.argmax(below))
+    if method == "count":
+        return "none", (
+            f"{doubt}: at {belief.graph.entry(row)} the result {u[row]:.4g} is below the 'pombu' bound {tight[row]:.4g}; "
+            "use 'pombu' or 'exact'"
+        )
     return "none", (
         f"the belief gives weight to mean rewards beyond r_max={belief.r_max:g}, and at {belief.graph.entry(row)} the result "
         f"{u[row]:.4g} is below the 'pombu' bound {tight[row]:.4g}: raise r_max, or use 'pombu' or 'exact'"
@@ -410,30 +420,48 @@ def _delta(belief: Belief, table: Floats, value: Floats) -> Floats:
         use = np.bincount(groups, weights=occ, minlength=n_groups)
         w = np.bincount(entries, weights=occ[edge_row] * weights, minlength=len(belief.alpha))
         first = np.bincount(group_of_entry, weights=group_mean * w, minlength=n_groups)
-        second = np.bincount(group_of_entry, weights=group_mean * w * w, minlength=n_groups)
-        u[row] = (use**2 * reward_variance + np.maximum(second - first**2, 0.0) / (group_total + 1.0)).sum()
+        spread = np.bincount(group_of_entry, weights=group_mean * (w - first[group_of_entry]) ** 2, minlength=n_groups)
+        u[row] = (use**2 * reward_variance + spread / (group_total + 1.0)).sum()
     return u
 
 
 def _untied_variance(belief: Belief, table: Floats, nu: Floats, *, diagonal: bool, tolerance: float) -> Floats:
-    """The covariance recursion iterated over a belief with cycles, as if each visit had a posterior of its own."""
-    from scipy.sparse import csr_array
+    """The covariance recursion solved on a belief with cycles, as if each visit had a posterior of its own.
+
+    C = γ² A C Aᵀ + diag_s Σ_a π² (ν + γ² tr(Sig C)): a Lyapunov equation, but for the trace, which is iterated.
+    """
+    from scipy.linalg import solve_discrete_lyapunov
 
     graph, squared = belief.graph, belief.discount**2
-    p = belief.alpha / np.repeat(belief.total, graph.successors)
-    move = csr_array((p, graph.indices, graph.indptr), shape=(graph.n_rows, graph.n_nodes))
-    pi = table.reshape(-1)
-    average = csr_array((pi, (np.arange(graph.n_rows) // graph.n_actions, np.arange(graph.n_rows))))
-    mixed = average @ move
+    _check_memory(graph.n_rows * graph.n_nodes, "with cycles", belief)
+    move = np.zeros((graph.n_rows, graph.n_nodes))
+    rows = np.repeat(np.arange(graph.n_rows), graph.successors)
+    move[rows, graph.indices] = belief.alpha / np.repeat(belief.total, graph.successors)
+    mixed = np.einsum("na,nat->nt", table, move.reshape(*table.shape, -1))
+
+    def terms(covariance: Floats) -> tuple[Floats, Floats]:
+        """What each row adds to the variance of its Q, and p̄ᵀCp̄."""
+        through = np.einsum("rs,rs->r", move @ covariance, move)
+        return nu + squared * (move @ np.diagonal(covariance) - through) / (belief.total + 1.0), through
+
     covariance = np.zeros((graph.n_nodes, graph.n_nodes))
     while True:
-        spread = move @ np.diagonal(covariance)
-        through = np.asarray(move.multiply(move @ covariance).sum(axis=1)).reshape(-1)
-        own = nu + squared * (spread - through) / (belief.total + 1.0)
-        following = squared * (mixed @ (mixed @ covariance).T) + np.diag((average.multiply(average)) @ own)
+        source = (table**2 * terms(covariance)[0].reshape(table.shape)).sum(axis=1)
         if diagonal:
-            following = np.diag(np.diagonal(following))
+            following = np.diag(np.linalg.solve(np.eye(graph.n_nodes) - squared * mixed**2, source))
+        else:
+            following = solve_discrete_lyapunov(belief.discount * mixed, np.diag(source))
         change = np.abs(following - covariance).max()
         covariance = following
-        if change <= tolerance * (1 - squared) * max(np.abs(covariance).max(), np.finfo(float).tiny):
+        if change <= tolerance * max(np.abs(covariance).max(), np.finfo(float).tiny):
+            own, through = terms(covariance)
             return np.where(graph.successors > 0, own + squared * through, 0.0)
+
+
+def _check_memory(entries: int, what: str, belief: Belief) -> None:
+    """Covariances are dense: say so before the machine does."""
+    if entries * 8 > _LARGEST_BYTES:
+        raise UsageError(
+            f"{belief.graph.n_nodes:,} states {what} need a covariance of {entries * 8 / 1e9:.0f} GB: "
+            "use method 'pombu', which needs none"
+        )

@@ -1,0 +1,56 @@
+"""A summary as people read it: one table per metric and case, agents down, sizes across. For terminal and Markdown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SummaryTable:
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+    def markdown(self) -> str:
+        lines = [["agent", *self.columns], ["---"] * (1 + len(self.columns)), *self.rows]
+        return f"**{self.title}**\n\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def summary_tables(rows: list[dict[str, Any]]) -> list[SummaryTable]:
+    """Rows of a results file, arranged."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        case = str(row["setting"].get("case", row["setting"].get("belief", "")))
+        groups.setdefault((row["metric"], case), []).append(row)
+    tables = []
+    for (metric, case), group in groups.items():
+        size = next((k for k in ("size", "depth", "length") if len({r["setting"].get(k) for r in group}) > 1), None)
+        sizes = list(dict.fromkeys(r["setting"].get(size) for r in group)) if size else [None]
+        cells = {(r["agent"], r["setting"].get(size) if size else None): cell(r) for r in group}
+        name = metric.replace("_", " ")
+        tables.append(
+            SummaryTable(
+                title=f"{name}, {case}" if case else name,
+                columns=[f"{size} {s}" if size else name for s in sizes],
+                rows=[[a, *(cells.get((a, s), "") for s in sizes)] for a in dict.fromkeys(r["agent"] for r in group)],
+            )
+        )
+    return tables
+
+
+def cell(row: dict[str, Any]) -> str:
+    """Value and interval; a time that was never reached is 'never'."""
+    if row["value"] is None:
+        return "never"
+    value, low, high = (number(row[key]) for key in ("value", "low", "high"))
+    return value if row["low"] is None and row["high"] is None else f"{value} ({low} to {high})"
+
+
+def number(value: Any) -> str:
+    """Three digits, whole above 1,000; … for none."""
+    if value is None:
+        return "…"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
