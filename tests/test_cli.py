@@ -1,9 +1,11 @@
 """The commands as a user meets them: good input, bad input, exit codes, nothing half written."""
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +138,16 @@ def test_variance_reads_every_kind_of_model(tmp_path: Path, capsys: pytest.Captu
         ({"alpha": np.ones((2, 2, 2)), "reward_mean": np.zeros((2, 2)), "reward_var": np.ones((2, 2)), "policy": None},
          "discount=1 without a horizon"),
         ({"alhpa": np.ones(3)}, "unknown array 'alhpa'"),
+        ({"alpha_0": np.ones((2, 2, 2))}, "alpha and alpha_0 both give alpha: keep one"),
+        ({"alpha": None, "alpha_0": np.ones((2, 2, 2)), "alpha_5": np.ones((2, 2, 2))}, "no alpha_1: 2 layers"),
+        ({"alpha": None, "alpha_0": np.ones(())}, "must each have the shape"),
+        ({"beta_a": np.ones((3, 2, 2))}, "reward_mean and beta_a both give the reward belief"),
+        ({"horizon": 3}, "horizon goes with a stationary alpha"),
+        ({"horizon": 2.5}, "horizon is 2.5: it must be a whole number"),
+        ({"horizon": np.nan}, "horizon is nan: it must be a whole number"),
+        ({"horizon": 1e12}, "horizon is 1e.12: it must be a whole number"),
+        ({"alpha": None, "alpha_data": np.ones(2), "alpha_indices": np.zeros(2), "alpha_indptr": np.ones(()), "n_actions": 1},
+         "does not divide the 0 rows"),
         ({"r_max": np.ones(3)}, r"r_max has shape \(3,\)"),
         ({"beta_a": np.ones((3, 2, 2)), "reward_mean": None, "reward_var": None}, "incomplete reward belief"),
         ({"reward_mean": np.full((3, 2, 2), "a")}, "array 'reward_mean' holds <U1, not numbers"),
@@ -164,6 +176,58 @@ def test_variance_refuses_files_that_are_no_model(tmp_path: Path, capsys: pytest
     whole = (tmp_path / "pickled.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     assert "not a model file" in failure(capsys, "variance", tmp_path / "cut.npz")
+
+
+def test_damaged_and_hostile_archives_are_one_line_each(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = bytearray(model.read_bytes())
+    for place in range(40, len(whole), 97):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0xFF
+        (tmp_path / "damaged.npz").write_bytes(damaged)
+        code = 0
+        with contextlib.suppress(SystemExit):  # a flipped bit in a number may still be a valid model
+            code = 2
+            main(["variance", str(tmp_path / "damaged.npz"), "--json"])
+            code = 0
+        assert capsys.readouterr().err.count("\n") == code // 2
+    with zipfile.ZipFile(tmp_path / "plain.npz", "w") as archive:
+        archive.writestr("alpha", "hello")
+    assert "holds" in failure(capsys, "variance", tmp_path / "plain.npz")
+    header = (
+        b"\x93NUMPY\x01\x00v\x00"
+        + b"{'descr': '<f8', 'fortran_order': False, 'shape': (4000000000000,), }".ljust(117)
+        + b"\n"
+    )
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as archive:
+        archive.writestr("alpha.npy", header)
+    assert "not a model file" in failure(capsys, "variance", tmp_path / "huge.npz")
+
+
+def test_places_that_cannot_be_written_are_one_line_each(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path, tmp_path / "file" / "x.json", Path("/proc/nope/x.json")):
+        error = failure(capsys, "variance", model, "--out", out)
+        assert "choose another place" in error
+    taken = tmp_path / "taken" / "bound" / "results.json"
+    taken.mkdir(parents=True)
+    assert "is a folder" in failure(capsys, "reproduce", "bound", "--out", tmp_path / "taken")
+    assert "--seed -1: it must be 0 or more" in failure(capsys, "variance", model, "--samples", "9", "--seed", "-1")
+    assert "--rows -1" in failure(capsys, "variance", model, "--rows", "-1")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "3", '{"name": 1}', "[" * 100_000, '{"figures": [], "summary": [{}]}', '{"figures": [], "summary": 3}'],
+)
+def test_report_refuses_junk(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "results.json").write_text(content)
+    assert "not a results file of ube" in failure(capsys, "report", tmp_path)
+    assert not (tmp_path / "index.html").exists()
 
 
 def test_unknown_names_list_the_choices(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

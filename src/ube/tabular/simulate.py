@@ -24,10 +24,7 @@ class Learner:
     def __init__(self, mdp: MDP, belief: Belief, agent: Agent) -> None:
         from ube.tabular import learning_kernels as compiled
 
-        if not belief.is_acyclic or not isinstance(belief.rewards, Normal):
-            raise UsageError(
-                "agents need a belief without cycles and with Normal rewards: unroll it, or see MDP.belief"
-            )
+        _check(mdp, belief, agent)
         self.mdp, self.belief, self.agent = mdp, belief, agent
         graph, steps = belief.graph, belief.steps_left
         assert steps is not None
