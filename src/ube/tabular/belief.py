@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ube.errors import UsageError
 from ube.tabular.graph import Graph, numbers
 from ube.tabular.rewards import Floats, Normal, RewardBelief
+from ube.tabular.rows import is_sparse, read_rows, read_terminal, within
 
 _LAYERED_ALPHA = "(H, S, A, S), or a list of H arrays (states, actions, states of the next layer)"
 _FLAT_ALPHA = "(S, A, S) or a sparse matrix (S * A, S)"
@@ -61,7 +62,7 @@ class Belief:
         """
         if not (isinstance(alpha, (list, tuple)) or np.ndim(alpha) == 4):
             raise UsageError(f"alpha has shape {np.shape(alpha)}: a layered belief takes {_LAYERED_ALPHA}")
-        parts = [_csr(part, f"alpha[{h}]", n_actions) for h, part in enumerate(alpha)]
+        parts = [read_rows(part, f"alpha[{h}]", n_actions) for h, part in enumerate(alpha)]
         if not parts:
             raise UsageError("alpha is an empty list: a layered belief needs at least one layer")
         n_acts = parts[0].n_actions
@@ -142,14 +143,14 @@ class Belief:
         cls, alpha: Any, reward_mean: Any, reward_var: Any, terminal: Any, rewards: RewardBelief | None,
         r_max: float | None, discount: float, noise_var: Any, visits: Any,
     ) -> Belief:  # fmt: skip
-        alpha = alpha if _is_sparse(alpha) else numbers(alpha, "alpha")
-        if not (_is_sparse(alpha) or alpha.ndim == 3):
+        alpha = alpha if is_sparse(alpha) else numbers(alpha, "alpha")
+        if not (is_sparse(alpha) or alpha.ndim == 3):
             raise UsageError(f"alpha has shape {alpha.shape}: expected {_FLAT_ALPHA}")
         n_states = alpha.shape[-1]
-        if n_states == 0 or (alpha.shape[0] % n_states if _is_sparse(alpha) else alpha.shape[0] != n_states):
+        if n_states == 0 or (alpha.shape[0] % n_states if is_sparse(alpha) else alpha.shape[0] != n_states):
             raise UsageError(f"alpha has shape {alpha.shape}: expected {_FLAT_ALPHA}")
-        part = _csr(
-            alpha, "alpha", alpha.shape[0] // n_states if _is_sparse(alpha) else None, _mask(terminal, n_states)
+        part = read_rows(
+            alpha, "alpha", alpha.shape[0] // n_states if is_sparse(alpha) else None, read_terminal(terminal, n_states)
         )
         graph = Graph(n_states, part.n_actions, part.indptr.astype(np.int64), part.indices.astype(np.int32))
         return _assemble(cls, graph, part.data, reward_mean, reward_var, rewards, r_max, discount, noise_var, visits)
@@ -237,12 +238,12 @@ class Belief:
         sizes = np.full(len(node), graph.n_nodes), np.full(len(node), graph.n_nodes)
         if graph.layers is not None:
             starts = np.r_[graph.layers, graph.n_nodes]
-            _within(whole["layer"], len(starts) - 2, "layer")
+            within(whole["layer"], len(starts) - 2, "layer")
             layer = whole["layer"]
             sizes = starts[layer + 1] - starts[layer], starts[layer + 2] - starts[layer + 1]
-        _within(whole["action"], graph.n_actions, "action")
-        _within(node, sizes[0], "state")
-        _within(following, sizes[1], "next_state")
+        within(whole["action"], graph.n_actions, "action")
+        within(node, sizes[0], "state")
+        within(following, sizes[1], "next_state")
         if graph.layers is not None:
             node, following = node + starts[layer], following + starts[layer + 1]
         rows = node * graph.n_actions + whole["action"]
@@ -294,90 +295,6 @@ def unroll(belief: Belief, horizon: int) -> Belief:
     layers = tuple(range(0, (horizon + 1) * n, n))
     copies = Graph((horizon + 1) * n, graph.n_actions, indptr, indices, layers)
     return dataclasses.replace(belief, graph=copies, group=group)
-
-
-@dataclass
-class _Rows:
-    n_rows: int
-    n_actions: int
-    n_columns: int
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int64]
-    data: Floats
-
-
-def _is_sparse(array: Any) -> bool:
-    return hasattr(array, "tocsr")
-
-
-def _csr(alpha: Any, name: str, n_actions: int | None, terminal: NDArray[np.bool_] | None = None) -> _Rows:
-    """One block of Dirichlet rows, checked and copied; the rows of terminal states come out empty."""
-    if _is_sparse(alpha):
-        n_rows, n_columns = alpha.shape
-        if n_actions is None or n_actions < 1 or n_rows % n_actions:
-            raise UsageError(f"{name} is sparse with {n_rows} rows: give n_actions=, rows are states x actions")
-        matrix = alpha.tocsr(copy=True)
-        matrix.sum_duplicates()
-        matrix.eliminate_zeros()
-        data, indices, indptr = matrix.data.astype(np.float64, copy=False), matrix.indices, matrix.indptr
-    else:
-        array = numbers(alpha, name)
-        if array.ndim != 3 or 0 in array.shape:
-            raise UsageError(f"{name} has shape {array.shape}: expected (states, actions, next states)")
-        n_actions, n_columns = array.shape[1:]
-        flat = array.reshape(-1, n_columns)
-        n_rows = len(flat)
-        entry_row, indices = np.nonzero(flat)  # NaN is not 0: it stays, to be reported
-        data, indptr = flat[entry_row, indices], np.r_[0, np.cumsum(np.bincount(entry_row, minlength=n_rows))]
-    opening = f"{name}[" if name == "alpha" else name[:-1] + ", "
-    if terminal is not None and terminal.any():
-        ending = np.repeat(terminal, n_actions)
-        keep = ~np.repeat(ending, np.diff(indptr))
-        data, indices = data[keep], indices[keep]
-        indptr = np.r_[0, np.cumsum(np.where(ending, 0, np.diff(indptr)))]
-    bad = np.flatnonzero(~((data > 0) & (data < 1e300)))  # α₀ must not overflow
-    if len(bad):
-        row = int(np.searchsorted(indptr, bad[0], side="right")) - 1
-        raise UsageError(
-            f"{opening}{row // n_actions}, {row % n_actions}, {indices[bad[0]]}] is {data[bad[0]]:g}: "
-            "Dirichlet parameters are finite and 0 or more"
-        )
-    empty = np.diff(indptr) == 0
-    if terminal is not None:
-        empty &= ~np.repeat(terminal, n_actions)
-    if empty.any():
-        row = int(np.argmax(empty))
-        raise UsageError(
-            f"{opening}{row // n_actions}, {row % n_actions}] sums to 0: every (s, a) needs at least one reachable next "
-            f"state{'' if terminal is None else ', or list the state in terminal='}"
-        )
-    return _Rows(n_rows, n_actions, n_columns, indptr, indices, data)
-
-
-def _mask(terminal: Any, n_states: int) -> NDArray[np.bool_]:
-    given = np.asarray(terminal)
-    if given.dtype == np.bool_:
-        if given.shape != (n_states,):
-            raise UsageError(
-                f"terminal is a mask of shape {given.shape}: it needs one entry for each of {n_states} states"
-            )
-        return given
-    if given.size and (given.dtype.kind not in "iuf" or (given != np.round(given)).any()):
-        raise UsageError(f"terminal={terminal!r}: give states as whole numbers, or a mask of booleans")
-    if given.size == n_states > 2 and set(given.tolist()) == {0, 1}:
-        raise UsageError("terminal looks like a mask of 0 and 1: give booleans for a mask, or list the states")
-    listed = given.astype(np.int64).reshape(-1)
-    _within(listed, n_states, "terminal state")
-    mask = np.zeros(n_states, dtype=np.bool_)
-    mask[listed] = True
-    return mask
-
-
-def _within(values: NDArray[np.int64], size: Any, name: str) -> None:
-    wrong = np.flatnonzero((values < 0) | (values >= size))
-    if len(wrong):
-        limit = np.broadcast_to(size, values.shape)[wrong[0]]
-        raise UsageError(f"{name} {values[wrong[0]]} is out of range: there are {limit}, counted from 0")
 
 
 def _assemble(

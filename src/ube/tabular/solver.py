@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from ube.errors import UsageError
 from ube.tabular.belief import Belief
+from ube.tabular.dense import check_memory, delta_variance, untied_variance
+from ube.tabular.guarantee import guarantee
 from ube.tabular.rewards import Floats
 
 METHODS = {
@@ -24,7 +26,6 @@ METHODS = {
     "delta": "first-order error propagation; the one for tied rows and cycles",
 }
 Q_MAX_METHODS = ("ube", "ube-horizon", "count")
-_LARGEST_BYTES = 8e9  # of a dense covariance
 _PARALLEL_FROM = 50_000  # nodes below which threads cost more than they bring
 
 
@@ -87,17 +88,17 @@ def solve(
     table = engine.policy(policy)
     if method == "delta":
         q, _ = engine.solve(table, "pombu")
-        u = _delta(belief, table, engine.value)
+        u = delta_variance(belief, table, engine.value)
     else:
         q, u = engine.solve(table, method, keep_covariance=covariance)
-    guarantee, why = _guarantee(belief, table, method, u)
+    worth, why = guarantee(belief, method, u, tight=lambda: Acyclic(belief).solve(table.copy(), "pombu")[1])
     graph = belief.graph
     return Solution(
         method=method,
         q_mean=graph.shown(q, missing=np.nan),
         variance=graph.shown(u, missing=np.nan),
         policy=graph.shown(table.reshape(-1)),
-        guarantee=guarantee,
+        guarantee=worth,
         why=why,
         value_mean=_shown_values(belief, engine.value),
         value_covariance=engine.covariance if covariance else None,
@@ -135,7 +136,7 @@ class Acyclic:
         slot, n_slots = graph.slots if exact else (np.where(graph.terminal, -1, 0).astype(np.int32), 0)
         if keep_covariance:
             slot, n_slots = np.where(graph.terminal, -1, np.arange(graph.n_nodes)).astype(np.int32), graph.n_nodes
-        _check_memory(n_slots**2, "at a time", belief)
+        check_memory(n_slots**2, "at a time", belief)
         variance, scale = _local_terms(belief, method)
         n = graph.n_rows
         tables = kernels.empty_tables(graph.n_nodes, graph.n_actions, n_slots)
@@ -203,7 +204,7 @@ class Cyclic:
         else:
             nu = variance + discount**2 * _expected_next(belief, self.value)[1]
         if method in ("exact", "lower"):
-            return q, _untied_variance(belief, table, nu, diagonal=method == "lower", tolerance=self.tolerance)
+            return q, untied_variance(belief, table, nu, diagonal=method == "lower", tolerance=self.tolerance)
         return q, self._fixed_point(table, nu, discount**2)[0]
 
     def _fixed_point(self, table: Floats, rhs: Floats, discount: float) -> tuple[Floats, Floats]:
@@ -331,137 +332,3 @@ def _shown_values(belief: Belief, value: Floats) -> Any:
         assert graph.layers is not None
         return np.split(shown, graph.layers[1:-1])
     return shown.reshape(graph.shape[:-1])
-
-
-def _guarantee(belief: Belief, table: Floats, method: str, u: Floats) -> tuple[str, str]:
-    if not belief.is_acyclic:
-        return "none", (
-            "the belief has cycles: an episode can use one row of the posterior twice, so next values depend on the rows "
-            "that lead to them and the Bellman inequality for the variance fails"
-        )
-    if belief.is_tied:
-        return "none", (
-            "rows are tied: the layers are copies that share one posterior, so their errors add up coherently and the "
-            "variance can exceed this value"
-        )
-    if method == "delta":
-        return "none", "the delta method is a first-order approximation, neither an upper nor a lower bound"
-    independent = "no state recurs in an episode and all rows have independent posteriors"
-    if method == "exact":
-        return (
-            "exact",
-            f"{independent}: the covariance recursion is closed and gives the posterior variance to rounding",
-        )
-    if method == "lower":
-        return "lower bound", f"{independent}: all covariances between values are 0 or more, and this leaves them out"
-    if method == "pombu":
-        return "upper bound", f"{independent}: by the law of total variance and Jensen's inequality, for any rewards"
-    if method != "count" and belief.rewards.bound <= belief.r_max:
-        return "upper bound", f"{independent}, and mean rewards are within r_max={belief.r_max:g}: Theorem 1 holds"
-    tight = Acyclic(belief).solve(table.copy(), "pombu")[1]
-    below = ~(u >= tight * (1 - 1e-12))
-    checked = "the result was checked to be above the 'pombu' bound, which needs no such assumption, at every (s, a)"
-    doubt = (
-        "a count of visits leaves the prior out"
-        if method == "count"
-        else f"the reward belief is not confined to r_max={belief.r_max:g}"
-    )
-    if not below.any():
-        return "upper bound", f"{independent}; {doubt}, but {checked}"
-    row = int(np.argmax(below))
-    if method == "count":
-        return "none", (
-            f"{doubt}: at {belief.graph.entry(row)} the result {u[row]:.4g} is below the 'pombu' bound {tight[row]:.4g}; "
-            "use 'pombu' or 'exact'"
-        )
-    return "none", (
-        f"the belief gives weight to mean rewards beyond r_max={belief.r_max:g}, and at {belief.graph.entry(row)} the result "
-        f"{u[row]:.4g} is below the 'pombu' bound {tight[row]:.4g}: raise r_max, or use 'pombu' or 'exact'"
-    )
-
-
-def _delta(belief: Belief, table: Floats, value: Floats) -> Floats:
-    """Σ_g [occ_g² Var μ_g + w_gᵀ Sig_g w_g], w_g = γ Σ_rows occ_row V̄(successors): gradients through every use of g.
-
-    occ is the expected discounted number of uses of each row, from each starting row. O(rows²) time.
-    """
-    from scipy.sparse import csr_array, eye_array
-    from scipy.sparse.linalg import splu
-
-    graph, discount = belief.graph, belief.discount
-    rows = np.flatnonzero(graph.successors > 0)
-    entry = belief.alpha_start[belief.group[rows]]
-    counts = graph.successors[rows]
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    edges = np.repeat(graph.indptr[rows], counts) + within
-    entries = np.repeat(entry, counts) + within
-    groups = belief.group[rows]
-    total = belief.total[groups]
-    p = belief.alpha[entries] / np.repeat(total, counts)
-    edge_row = np.repeat(np.arange(len(rows)), counts)
-    successor = graph.indices[edges]
-    move = csr_array((p, (edge_row, successor)), shape=(len(rows), graph.n_nodes))
-    take = csr_array(
-        (table.reshape(-1)[rows], (np.arange(len(rows)), rows // graph.n_actions)), (len(rows), graph.n_nodes)
-    )
-    # occᵀ = (I - γ Πᵀ P̄ᵀ)⁻¹ column by column: occupancy of all rows from one starting row.
-    factor = splu((eye_array(len(rows)) - discount * (take @ move.T)).tocsc())
-    u = np.zeros(graph.n_rows)
-    n_groups = len(belief.alpha_start) - 1
-    reward_variance = belief.rewards.variance
-    weights = discount * value[successor]
-    group_total = belief.total
-    group_mean = belief.alpha / np.repeat(group_total, np.diff(belief.alpha_start))
-    group_of_entry = np.repeat(np.arange(n_groups), np.diff(belief.alpha_start))
-    for i, row in enumerate(rows):
-        start = np.zeros(len(rows))
-        start[i] = 1.0
-        occ = factor.solve(start)
-        use = np.bincount(groups, weights=occ, minlength=n_groups)
-        w = np.bincount(entries, weights=occ[edge_row] * weights, minlength=len(belief.alpha))
-        first = np.bincount(group_of_entry, weights=group_mean * w, minlength=n_groups)
-        spread = np.bincount(group_of_entry, weights=group_mean * (w - first[group_of_entry]) ** 2, minlength=n_groups)
-        u[row] = (use**2 * reward_variance + spread / (group_total + 1.0)).sum()
-    return u
-
-
-def _untied_variance(belief: Belief, table: Floats, nu: Floats, *, diagonal: bool, tolerance: float) -> Floats:
-    """The covariance recursion solved on a belief with cycles, as if each visit had a posterior of its own.
-
-    C = γ² A C Aᵀ + diag_s Σ_a π² (ν + γ² tr(Sig C)): a Lyapunov equation, but for the trace, which is iterated.
-    """
-    from scipy.linalg import solve_discrete_lyapunov
-
-    graph, squared = belief.graph, belief.discount**2
-    _check_memory(graph.n_rows * graph.n_nodes, "with cycles", belief)
-    move = np.zeros((graph.n_rows, graph.n_nodes))
-    rows = np.repeat(np.arange(graph.n_rows), graph.successors)
-    move[rows, graph.indices] = belief.alpha / np.repeat(belief.total, graph.successors)
-    mixed = np.einsum("na,nat->nt", table, move.reshape(*table.shape, -1))
-
-    def terms(covariance: Floats) -> tuple[Floats, Floats]:
-        """What each row adds to the variance of its Q, and p̄ᵀCp̄."""
-        through = np.einsum("rs,rs->r", move @ covariance, move)
-        return nu + squared * (move @ np.diagonal(covariance) - through) / (belief.total + 1.0), through
-
-    covariance = np.zeros((graph.n_nodes, graph.n_nodes))
-    while True:
-        source = (table**2 * terms(covariance)[0].reshape(table.shape)).sum(axis=1)
-        if diagonal:
-            following = np.diag(np.linalg.solve(np.eye(graph.n_nodes) - squared * mixed**2, source))
-        else:
-            following = solve_discrete_lyapunov(belief.discount * mixed, np.diag(source))
-        change = np.abs(following - covariance).max()
-        covariance = following
-        if change <= tolerance * max(np.abs(covariance).max(), np.finfo(float).tiny):
-            own, through = terms(covariance)
-            return np.where(graph.successors > 0, own + squared * through, 0.0)
-
-
-def _check_memory(entries: int, what: str, belief: Belief) -> None:
-    """Covariances are dense: say so before the machine does."""
-    if entries * 8 > _LARGEST_BYTES:
-        raise UsageError(
-            f"{belief.graph.n_nodes:,} states {what} need a covariance of {entries * 8 / 1e9:.0f} GB: "
-            "use method 'pombu', which needs none"
-        )

@@ -1,0 +1,97 @@
+"""Reading what users give for transitions: Dirichlet rows, dense or sparse, terminal states, indices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ube.errors import UsageError
+from ube.tabular.graph import numbers
+from ube.tabular.rewards import Floats
+
+
+@dataclass
+class Rows:
+    n_rows: int
+    n_actions: int
+    n_columns: int
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    data: Floats
+
+
+def is_sparse(array: Any) -> bool:
+    return hasattr(array, "tocsr")
+
+
+def read_rows(alpha: Any, name: str, n_actions: int | None, terminal: NDArray[np.bool_] | None = None) -> Rows:
+    """One block of Dirichlet rows, checked and copied; the rows of terminal states come out empty."""
+    if is_sparse(alpha):
+        n_rows, n_columns = alpha.shape
+        if n_actions is None or n_actions < 1 or n_rows % n_actions:
+            raise UsageError(f"{name} is sparse with {n_rows} rows: give n_actions=, rows are states x actions")
+        matrix = alpha.tocsr(copy=True)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        data, indices, indptr = matrix.data.astype(np.float64, copy=False), matrix.indices, matrix.indptr
+    else:
+        array = numbers(alpha, name)
+        if array.ndim != 3 or 0 in array.shape:
+            raise UsageError(f"{name} has shape {array.shape}: expected (states, actions, next states)")
+        n_actions, n_columns = array.shape[1:]
+        flat = array.reshape(-1, n_columns)
+        n_rows = len(flat)
+        entry_row, indices = np.nonzero(flat)  # NaN is not 0: it stays, to be reported
+        data, indptr = flat[entry_row, indices], np.r_[0, np.cumsum(np.bincount(entry_row, minlength=n_rows))]
+    opening = f"{name}[" if name == "alpha" else name[:-1] + ", "
+    if terminal is not None and terminal.any():
+        ending = np.repeat(terminal, n_actions)
+        keep = ~np.repeat(ending, np.diff(indptr))
+        data, indices = data[keep], indices[keep]
+        indptr = np.r_[0, np.cumsum(np.where(ending, 0, np.diff(indptr)))]
+    bad = np.flatnonzero(~((data > 0) & (data < 1e300)))  # α₀ must not overflow
+    if len(bad):
+        row = int(np.searchsorted(indptr, bad[0], side="right")) - 1
+        raise UsageError(
+            f"{opening}{row // n_actions}, {row % n_actions}, {indices[bad[0]]}] is {data[bad[0]]:g}: "
+            "Dirichlet parameters are finite and 0 or more"
+        )
+    empty = np.diff(indptr) == 0
+    if terminal is not None:
+        empty &= ~np.repeat(terminal, n_actions)
+    if empty.any():
+        row = int(np.argmax(empty))
+        raise UsageError(
+            f"{opening}{row // n_actions}, {row % n_actions}] sums to 0: every (s, a) needs at least one reachable next "
+            f"state{'' if terminal is None else ', or list the state in terminal='}"
+        )
+    return Rows(n_rows, n_actions, n_columns, indptr, indices, data)
+
+
+def read_terminal(terminal: Any, n_states: int) -> NDArray[np.bool_]:
+    given = np.asarray(terminal)
+    if given.dtype == np.bool_:
+        if given.shape != (n_states,):
+            raise UsageError(
+                f"terminal is a mask of shape {given.shape}: it needs one entry for each of {n_states} states"
+            )
+        return given
+    if given.size and (given.dtype.kind not in "iuf" or (given != np.round(given)).any()):
+        raise UsageError(f"terminal={terminal!r}: give states as whole numbers, or a mask of booleans")
+    if given.size == n_states > 2 and set(given.tolist()) == {0, 1}:
+        raise UsageError("terminal looks like a mask of 0 and 1: give booleans for a mask, or list the states")
+    listed = given.astype(np.int64).reshape(-1)
+    within(listed, n_states, "terminal state")
+    mask = np.zeros(n_states, dtype=np.bool_)
+    mask[listed] = True
+    return mask
+
+
+def within(values: NDArray[np.int64], size: Any, name: str) -> None:
+    wrong = np.flatnonzero((values < 0) | (values >= size))
+    if len(wrong):
+        limit = np.broadcast_to(size, values.shape)[wrong[0]]
+        raise UsageError(f"{name} {values[wrong[0]]} is out of range: there are {limit}, counted from 0")
