@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ube.errors import UsageError
 from ube.tabular.graph import Graph, numbers
 from ube.tabular.rewards import Floats, Normal, RewardBelief
-from ube.tabular.rows import is_sparse, read_rows, read_terminal, within
+from ube.tabular.rows import is_sparse, read_rows, read_terminal, read_transitions
 
 _LAYERED_ALPHA = "(H, S, A, S), or a list of H arrays (states, actions, states of the next layer)"
 _FLAT_ALPHA = "(S, A, S) or a sparse matrix (S * A, S)"
@@ -212,49 +212,10 @@ class Belief:
         Each is (state, action, reward, next_state), with the layer in front for a layered or unrolled belief:
         (layer, state, action, reward, next_state), all counted from 0.
         """
-        from ube.tabular import kernels
-
-        graph = self.graph
-        names = ("layer",) * (graph.layers is not None) + ("state", "action", "reward", "next_state")
-        given = transitions if isinstance(transitions, np.ndarray) else list(transitions)
-        if len(given) == 0:
+        rows, place, reward = read_transitions(self.graph, transitions)
+        if len(rows) == 0:
             return self
-        try:
-            table = np.asarray(given, dtype=np.float64)
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"transitions are no table of numbers: each must be ({', '.join(names)})") from error
-        if table.ndim != 2 or table.shape[1] != len(names):
-            raise UsageError(f"transitions have shape {table.shape}: each must be ({', '.join(names)})")
-        columns = dict(zip(names, table.T, strict=True))
-        reward = columns.pop("reward")
-        for name, column in columns.items():
-            wrong = np.flatnonzero(~np.isfinite(column) | (column != np.round(column)))
-            if len(wrong):
-                raise UsageError(f"transition {wrong[0]}: {name} {column[wrong[0]]:g} is not a whole number")
-        whole = {name: column.astype(np.int64) for name, column in columns.items()}
-        if not np.isfinite(reward).all():
-            raise UsageError(f"transition {np.argmin(np.isfinite(reward))}: the reward is not finite")
-        node, following = whole["state"], whole["next_state"]
-        sizes = np.full(len(node), graph.n_nodes), np.full(len(node), graph.n_nodes)
-        if graph.layers is not None:
-            starts = np.r_[graph.layers, graph.n_nodes]
-            within(whole["layer"], len(starts) - 2, "layer")
-            layer = whole["layer"]
-            sizes = starts[layer + 1] - starts[layer], starts[layer + 2] - starts[layer + 1]
-        within(whole["action"], graph.n_actions, "action")
-        within(node, sizes[0], "state")
-        within(following, sizes[1], "next_state")
-        if graph.layers is not None:
-            node, following = node + starts[layer], following + starts[layer + 1]
-        rows = node * graph.n_actions + whole["action"]
-        place = kernels.find_edges(graph.indptr, graph.indices, rows, following)
-        if (place < 0).any():
-            i = int(np.argmax(place < 0))
-            raise UsageError(
-                f"transition {i} goes from {graph.entry(rows[i])} to state {whole['next_state'][i]}, which has alpha 0 "
-                "(unreachable): give it a positive alpha"
-            )
-        groups = self.group[rows]
+        groups = self.group[rows].astype(np.int64)
         alpha = self.alpha + np.bincount(self.alpha_start[groups] + place, minlength=len(self.alpha))
         visits = self.visits + np.bincount(groups, minlength=len(self.visits))
         return dataclasses.replace(self, alpha=alpha, visits=visits, rewards=self.rewards.updated(groups, reward))

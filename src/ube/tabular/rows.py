@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ube.errors import UsageError
-from ube.tabular.graph import numbers
+from ube.tabular.graph import Graph, numbers
 from ube.tabular.rewards import Floats
 
 
@@ -95,3 +96,51 @@ def within(values: NDArray[np.int64], size: Any, name: str) -> None:
     if len(wrong):
         limit = np.broadcast_to(size, values.shape)[wrong[0]]
         raise UsageError(f"{name} {values[wrong[0]]} is out of range: there are {limit}, counted from 0")
+
+
+def read_transitions(
+    graph: Graph, transitions: Iterable[Sequence[float]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """Of each transition: its row, the place of the next state among the row's successors, and the reward."""
+    from ube.tabular import kernels
+
+    names = ("layer",) * (graph.layers is not None) + ("state", "action", "reward", "next_state")
+    given = transitions if isinstance(transitions, np.ndarray) else list(transitions)
+    if len(given) == 0:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
+    try:
+        table = np.asarray(given, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"transitions are no table of numbers: each must be ({', '.join(names)})") from error
+    if table.ndim != 2 or table.shape[1] != len(names):
+        raise UsageError(f"transitions have shape {table.shape}: each must be ({', '.join(names)})")
+    columns = dict(zip(names, table.T, strict=True))
+    reward = columns.pop("reward")
+    for name, column in columns.items():
+        wrong = np.flatnonzero(~np.isfinite(column) | (column != np.round(column)))
+        if len(wrong):
+            raise UsageError(f"transition {wrong[0]}: {name} {column[wrong[0]]:g} is not a whole number")
+    whole = {name: column.astype(np.int64) for name, column in columns.items()}
+    if not np.isfinite(reward).all():
+        raise UsageError(f"transition {np.argmin(np.isfinite(reward))}: the reward is not finite")
+    node, following = whole["state"], whole["next_state"]
+    sizes = np.full(len(node), graph.n_nodes), np.full(len(node), graph.n_nodes)
+    if graph.layers is not None:
+        starts = np.r_[graph.layers, graph.n_nodes]
+        within(whole["layer"], len(starts) - 2, "layer")
+        layer = whole["layer"]
+        sizes = starts[layer + 1] - starts[layer], starts[layer + 2] - starts[layer + 1]
+    within(whole["action"], graph.n_actions, "action")
+    within(node, sizes[0], "state")
+    within(following, sizes[1], "next_state")
+    if graph.layers is not None:
+        node, following = node + starts[layer], following + starts[layer + 1]
+    rows = node * graph.n_actions + whole["action"]
+    place = kernels.find_edges(graph.indptr, graph.indices, rows, following)
+    if (place < 0).any():
+        i = int(np.argmax(place < 0))
+        raise UsageError(
+            f"transition {i} goes from {graph.entry(rows[i])} to state {whole['next_state'][i]}, which has alpha 0 "
+            "(unreachable): give it a positive alpha"
+        )
+    return rows, place, reward
