@@ -57,6 +57,15 @@ def test_count_names_its_own_reason_and_takes_visits() -> None:
     assert solve(liar, "uniform", "count").guarantee == "none"
 
 
+def test_an_action_the_policy_never_takes_may_be_unknown() -> None:
+    belief = Belief.stationary(np.ones((2, 2, 2)), 0.0, [[1.0, np.inf], [1.0, np.inf]], discount=0.9)
+    solution = solve(belief, [[1, 0], [1, 0]], "pombu")
+    assert solution.variance[:, 0] == pytest.approx([1 / (1 - 0.81)] * 2)
+    assert np.isinf(solution.variance[:, 1]).all()
+    with pytest.raises(UsageError, match="a row that the policy uses has infinite variance"):
+        solve(belief, "uniform", "pombu")
+
+
 def test_one_unrolled_layer_is_not_tied() -> None:
     belief = Belief.stationary(np.ones((2, 1, 2)), 0.0, 1.0, discount=0.9)
     assert solve(unroll(belief, 1)).guarantee == "exact"

@@ -109,6 +109,16 @@ def test_tied_transitions_share_their_draw():
     assert np.abs(z_scores(sampled.q_mean[:, 0, 0], means, sampled.q_mean_se[:, 0, 0])).max() < 5
 
 
+def test_tied_rewards_share_their_draw():
+    """Two states in turn, three decisions: 2 μ_s + μ_t, variance 4 Var μ_s + Var μ_t; then μ_s + μ_t; then μ_s."""
+    alpha = np.array([[[0.0, 1.0]], [[1.0, 0.0]]])
+    belief = Belief.stationary(alpha, 0.0, [[0.1], [1.0]], discount=1.0, horizon=3)
+    sampled = monte_carlo(belief, samples=SAMPLES, rng=np.random.default_rng(13))
+    truth = np.array([[1.4, 4.1], [1.1, 1.1], [0.1, 1.0]])
+    assert np.abs(z_scores(sampled.variance[:, :, 0], truth, sampled.variance_se[:, :, 0])).max() < 5
+    np.testing.assert_allclose(solve(belief, method="delta").variance[:, :, 0], truth, rtol=1e-12)
+
+
 def test_cycles_by_hand():
     """Q = 1/(1 - γp) with p ~ U(0, 1): E Q = -ln(1 - γ)/γ and E Q² = 1/(1 - γ). The end is worth nothing."""
     discount = 0.8
@@ -156,6 +166,18 @@ def test_variance_of_few_samples_is_unbiased():
     belief = Belief.layered([np.ones((4_000, 1, 1))], 0.0, 2.0)
     sampled = monte_carlo(belief, samples=2, rng=np.random.default_rng(8))
     assert sampled.variance.mean() == pytest.approx(2.0, abs=5 * 2.0 * np.sqrt(2 / 4_000))
+
+
+def test_moments_of_the_very_draws():
+    """One decision: Q is the reward drawn. Five samples, so that no term of the moments is small."""
+    belief = Belief.layered([np.ones((30, 1, 1))], 0.5, 2.0)
+    sampled = monte_carlo(belief, samples=5, rng=np.random.default_rng(14))
+    q = belief.sample(np.random.default_rng(14), 5)[1][:, :30]
+    second, fourth = q.var(axis=0), ((q - q.mean(axis=0)) ** 4).mean(axis=0)
+    np.testing.assert_allclose(sampled.q_mean.reshape(-1), q.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(sampled.q_mean_se.reshape(-1), np.sqrt(second / 5), rtol=1e-12)
+    np.testing.assert_allclose(sampled.variance.reshape(-1), q.var(axis=0, ddof=1), rtol=1e-12)
+    np.testing.assert_allclose(sampled.variance_se.reshape(-1), np.sqrt((fourth - second**2) / 5), rtol=1e-9)
 
 
 @pytest.mark.parametrize("structure", ["layered", "ragged", "acyclic"])

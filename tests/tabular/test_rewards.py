@@ -37,15 +37,15 @@ def test_normal_by_hand(centre, spread, noise, rewards, mean, variance):
 
 
 def test_normal_gamma_by_hand():
-    """n = 2, average 2, scatter 2: strength 1 + 2, rate 1 + (2 + 1·2·2²/3)/2."""
-    prior = NormalGamma(np.zeros(2), np.ones(2), np.full(2, 2.0), np.ones(2))
+    """n = 2, average 2, scatter 2: strength 4 + 2, rate 1 + (2 + 4·2·2²/6)/2."""
+    prior = NormalGamma(np.zeros(2), np.full(2, 4.0), np.full(2, 2.0), np.ones(2))
     posterior = prior.updated(np.array([1, 1]), np.array([1.0, 3.0]))
-    np.testing.assert_allclose(posterior.mean, [0.0, 4 / 3])
-    np.testing.assert_allclose(posterior.strength, [1.0, 3.0])
+    np.testing.assert_allclose(posterior.mean, [0.0, 2 / 3])
+    np.testing.assert_allclose(posterior.strength, [4.0, 6.0])
     np.testing.assert_allclose(posterior.shape, [2.0, 3.0])
-    np.testing.assert_allclose(posterior.rate, [1.0, 10 / 3])
-    np.testing.assert_allclose(posterior.variance, [1.0, 5 / 9])  # rate / (strength (shape - 1))
-    np.testing.assert_allclose(posterior.noise_variance, [1.0, 5 / 3])
+    np.testing.assert_allclose(posterior.rate, [1.0, 14 / 3])
+    np.testing.assert_allclose(posterior.variance, [1 / 4, 7 / 18])  # rate / (strength (shape - 1))
+    np.testing.assert_allclose(posterior.noise_variance, [1.0, 7 / 3])
 
 
 def test_scaled_beta_by_hand():
@@ -67,7 +67,7 @@ def test_one_by_one_equals_all_at_once(kind):
     rng = np.random.default_rng(1)
     prior = reward_belief(rng, kind, (4, 3))
     rows = rng.integers(12, size=40)
-    rewards = prior.mean.reshape(-1)[rows]  # within a ScaledBeta's interval
+    rewards = prior.sample(rng, 40).reshape(40, -1)[np.arange(40), rows]  # within a ScaledBeta's interval
     at_once = prior.updated(rows, rewards)
     one_by_one = prior
     for row, reward in zip(rows, rewards, strict=True):

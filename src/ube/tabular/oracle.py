@@ -32,8 +32,9 @@ def monte_carlo(
     belief: Belief, policy: Any = "uniform", samples: int = 10_000, *, rng: np.random.Generator
 ) -> MonteCarlo:
     """Q-values of `samples` MDPs drawn from the belief, rows that share a posterior sharing their draw."""
-    if samples < 2:
-        raise UsageError(f"samples={samples}: a variance needs at least 2")
+    if samples < 2 or samples != int(samples):
+        raise UsageError(f"samples={samples}: a variance needs at least 2, a whole number")
+    samples = int(samples)
     graph = belief.graph
     engine = Acyclic(belief) if belief.is_acyclic else Cyclic(belief, 1e-10, 1)
     table = engine.policy(policy)

@@ -62,6 +62,8 @@ class RewardBelief(ABC):
 
     def _check(self, name: str, holds: Callable[[Floats], NDArray[np.bool_]], needed: str) -> None:
         values = _floats(getattr(self, name))
+        if not _is_ragged(getattr(self, name)):
+            object.__setattr__(self, name, values)
         held = holds(values)
         values = np.broadcast_to(values, held.shape)
         wrong = np.argwhere(~held)
@@ -71,10 +73,14 @@ class RewardBelief(ABC):
             raise UsageError(f"{type(self).__name__} {name}{where} is {values[index]:g}: it must be {needed}")
 
 
+def _is_ragged(values: Any) -> bool:
+    return isinstance(values, (list, tuple)) and len({np.shape(part) for part in values}) > 1
+
+
 def _floats(values: Any) -> Floats:
     """As one array; layers of different widths end to end."""
-    layers = isinstance(values, (list, tuple)) and len({np.shape(part) for part in values}) > 1
-    return np.concatenate([np.ravel(part) for part in values]) if layers else np.asarray(values, dtype=np.float64)
+    parts = [np.ravel(part) for part in values] if _is_ragged(values) else None
+    return np.asarray(values, dtype=np.float64) if parts is None else np.concatenate(parts)
 
 
 def _sums(rows: Rows, weights: Floats | None, like: Floats) -> Floats:

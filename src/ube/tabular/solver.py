@@ -213,13 +213,15 @@ class Cyclic:
 
         graph, belief = self.belief.graph, self.belief
         weight = table.reshape(-1) * discount / belief.total
-        base = np.einsum("na,na->n", table, np.where(graph.successors > 0, rhs, 0.0).reshape(table.shape))
+        taken = np.where((table > 0).reshape(-1), rhs, 0.0).reshape(table.shape)  # what is never done may be infinite
+        base = (table * taken).sum(axis=1)
         value, following = base.copy(), np.empty_like(base)
         cuts = np.linspace(0, graph.n_nodes, self.threads + 1).astype(int)
         ending = bool(graph.terminal.any())
         if not np.isfinite(base).all():
             raise UsageError(
-                "the reward belief has infinite variance: with cycles it spreads everywhere; update it first"
+                "a row that the policy uses has infinite variance (an improper prior, or no visits for method 'count'): "
+                "with cycles that spreads everywhere; update the belief there first"
             )
         with ThreadPoolExecutor(self.threads) as pool:
 

@@ -1,0 +1,88 @@
+"""Every number in the README's results table is the one in the results file it names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ube.report.tables import cell, number
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def value(experiment: str, agent: str, metric: str, **setting: Any) -> str:
+    results = json.loads((ROOT / "docs" / "results" / experiment / "results.json").read_text())
+    (row,) = [
+        r
+        for r in results["summary"]
+        if r["agent"] == agent and r["metric"] == metric and setting.items() <= r["setting"].items()
+    ]
+    return cell(row)
+
+
+def best_bonus(case: str) -> float:
+    results = json.loads((ROOT / "docs" / "results" / "chain" / "results.json").read_text())
+    return float(results["data"]["best_bonus"][case].split("=")[1])
+
+
+TABLE = [
+    ("chain, regret", "chain", "regret", {"case": "paper"}, {"ube-thompson": {}, "bonus": {"beta": best_bonus("paper")}}),
+    ("chain of length 100", "chain", "regret", {"case": "growth", "length": 100}, {"ube-thompson": {}, "bonus": {}}),
+    ("chain, means swapped", "chain", "regret", {"case": "swapped"},
+     {"ube-thompson": {}, "bonus": {"beta": best_bonus("swapped")}}),
+    ("looseness", "bound", "ratio_to_true_variance", {"belief": "layered"}, {"ube": {}, "ube-horizon": {}, "pombu": {}}),
+    ("tied layers", "bound", "ratio_to_true_variance", {"belief": "tied"}, {"pombu": {}, "exact": {}, "delta": {}}),
+    ("tree of depth 100", "tree", "episodes_to_solve", {"depth": 100},
+     {"ube-thompson": {}, "ube-ucb": {}, "ube-episode": {}, "psrl": {}, "ucbvi": {}, "bonus": {}}),
+    ("DeepSea 50, noise known", "deepsea-tabular", "episodes_to_solve", {"size": 50, "case": "noise known"},
+     {"ube-thompson": {}, "ube-ucb": {}, "ube-episode": {}, "ucbvi": {}, "psrl": {}, "rlsvi": {}}),
+    ("DeepSea 50, noise overrated", "deepsea-tabular", "episodes_to_solve", {"size": 50, "case": "noise overrated"},
+     {"ube-ucb": {}, "ucbvi": {}, "rlsvi": {}, "psrl": {}}),
+    ("RiverSwim, regret", "riverswim", "regret", {"case": "noise known"},
+     {"ube-ucb": {}, "ube-episode": {}, "ucbvi": {}, "bonus": {}, "rlsvi": {}, "psrl": {}, "ube-thompson": {}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "experiment", "metric", "setting", "agents"), TABLE, ids=[row[0] for row in TABLE])
+def test_results_table(start: str, experiment: str, metric: str, setting: dict, agents: dict) -> None:
+    (line,) = [x for x in README.splitlines() if x.startswith(f"| {start}")]
+    for agent, extra in agents.items():
+        assert f"{agent} {value(experiment, agent, metric, **setting, **extra)}" in line
+
+
+def test_no_violation_in_as_many_beliefs_as_the_readme_says() -> None:
+    results = json.loads((ROOT / "docs" / "results" / "bound" / "results.json").read_text())
+    broken = [r for r in results["summary"] if r["metric"] == "beliefs_with_a_violation"]
+    assert all(r["value"] == 0 for r in broken if r["setting"]["belief"] == "layered")
+    assert f"no violation in {number(results['settings']['seeds'])} beliefs" in README
+    (pombu,) = [r for r in broken if r["setting"]["belief"] == "tied" and r["agent"] == "pombu"]
+    assert f"pombu below the truth in {pombu['value']} of {pombu['setting']['beliefs']}" in README
+
+
+def test_measured_speed() -> None:
+    sweep, exact = (
+        json.loads((ROOT / "docs" / "results" / "benchmarks" / f"{name}.json").read_text())
+        for name in ("sparse_sweep", "exact_variance")
+    )
+    for demand in (*sweep["demands"], *exact["demands"]):
+        assert demand["met"], demand["what"]
+        assert number(demand["value"]) in README, demand["what"]
+
+
+def test_the_five_lines_run() -> None:
+    code = README.split("```python")[1].split("```")[0]
+    scope: dict[str, Any] = {}
+    exec(compile(code, "README", "exec"), scope)
+    assert scope["solution"].guarantee == "exact"
+    assert scope["solution"].variance.shape == (5, 4, 2)
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    source = ROOT / "examples" / "posterior_variance.py"
+    exec(compile(source.read_text(), str(source), "exec"), {"__name__": "__main__"})
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines["exact"].endswith("exact")
+    assert lines["ube"].endswith("upper bound")
+    assert set(lines) == {"ube", "ube-horizon", "pombu", "exact", "lower", "sampling"}
