@@ -609,7 +609,7 @@ def test_an_improper_prior_has_no_exact_variance(method):
 
 def test_an_improper_prior_over_cycles():
     belief = Belief.stationary(np.ones((2, 1, 2)), 0.0, np.inf, discount=0.9)
-    with pytest.raises(UsageError, match="infinite variance: with cycles it spreads everywhere; update it first"):
+    with pytest.raises(UsageError, match="a row that the policy uses has infinite variance"):
         solve(belief, method="pombu")
 
 
