@@ -29,8 +29,8 @@ test-slow: $(READY) ## the long checks that `make test` leaves out
 	$(BIN)/pytest -q -m slow
 
 bench: $(READY) ## measure the solvers against SciPy and Monte Carlo
-	$(BIN)/python -m benchmarks.sparse_sweep
-	$(BIN)/python -m benchmarks.exact_variance
+	$(BIN)/python -m benchmarks.sparse_sweep --out docs/results/benchmarks/sparse_sweep.json
+	$(BIN)/python -m benchmarks.exact_variance --out docs/results/benchmarks/exact_variance.json
 
 format: $(READY) ## rewrite the source in the house style
 	$(BIN)/ruff format .

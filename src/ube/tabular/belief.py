@@ -152,7 +152,7 @@ class Belief:
         part = read_rows(
             alpha, "alpha", alpha.shape[0] // n_states if is_sparse(alpha) else None, read_terminal(terminal, n_states)
         )
-        graph = Graph(n_states, part.n_actions, part.indptr.astype(np.int64), part.indices.astype(np.int32))
+        graph = Graph(n_states, part.n_actions, part.indptr.astype(np.int64), part.indices.astype(np.int32, copy=False))
         return _assemble(cls, graph, part.data, reward_mean, reward_var, rewards, r_max, discount, noise_var, visits)
 
     @classmethod

@@ -342,16 +342,25 @@ def sweep(n_actions, indptr, successor, alpha, weight, base, value, new_value, f
 
     weight (rows,) holds π · discount / α₀, so the row means are never stored.
     """
+    # Time goes into waiting for value[successor]: the fewer instructions between two of these, the more are under way
+    # at once. Unsigned indices spare numba's handling of negative ones.
+    one = np.uint64(1)
+    row = np.uint64(first * n_actions)
+    edge = np.uint64(indptr[row])
     least = np.inf
     greatest = -np.inf
-    for node in range(first, last):
+    for node in range(np.uint64(first), np.uint64(last)):
         result = base[node]
-        for row in range(node * n_actions, (node + 1) * n_actions):
+        for _ in range(n_actions):
+            end = np.uint64(indptr[row + one])
             if weight[row] != 0.0:
                 total = 0.0
-                for edge in range(indptr[row], indptr[row + 1]):
-                    total += alpha[edge] * value[successor[edge]]
+                while edge < end:
+                    total += alpha[edge] * value[np.uint32(successor[edge])]
+                    edge += one
                 result += weight[row] * total
+            edge = end
+            row += one
         new_value[node] = result
         change = result - value[node]
         least = min(least, change)

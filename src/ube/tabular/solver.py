@@ -200,29 +200,44 @@ class Cyclic:
         q, self.value = self._fixed_point(table, belief.rewards.mean, discount)
         variance, scale = _local_terms(belief, method)
         if method in Q_MAX_METHODS:
-            nu = variance + discount**2 * scale * np.maximum(belief.graph.successors - 1, 0) / (belief.total + 1.0)
+            nu = scale  # in place, as below: a million states are worth some care
+            nu *= np.maximum(belief.graph.successors - 1, 0)
+            nu /= belief.total + 1.0
         else:
-            nu = variance + discount**2 * _expected_next(belief, self.value)[1]
+            nu = _expected_next(belief, self.value)[1]
+        nu *= discount**2
+        nu += variance
         if method in ("exact", "lower"):
             return q, untied_variance(belief, table, nu, diagonal=method == "lower", tolerance=self.tolerance)
         return q, self._fixed_point(table, nu, discount**2)[0]
 
     def _fixed_point(self, table: Floats, rhs: Floats, discount: float) -> tuple[Floats, Floats]:
         """x = rhs + discount Σ p̄ π x' over rows, and Σ π x over nodes."""
+        value = self._sweep_to_the_end(table, rhs, discount)
+        x = _expected_next(self.belief, value, need_local=False)[0]
+        x *= discount
+        x += rhs
+        x[self.belief.graph.successors == 0] = 0.0
+        return x, value
+
+    def _sweep_to_the_end(self, table: Floats, rhs: Floats, discount: float) -> Floats:
         from ube.tabular import kernels
 
         graph, belief = self.belief.graph, self.belief
-        weight = table.reshape(-1) * discount / belief.total
-        taken = np.where((table > 0).reshape(-1), rhs, 0.0).reshape(table.shape)  # what is never done may be infinite
-        base = (table * taken).sum(axis=1)
-        value, following = base.copy(), np.empty_like(base)
-        cuts = np.linspace(0, graph.n_nodes, self.threads + 1).astype(int)
-        ending = bool(graph.terminal.any())
+        weight = table.reshape(-1) * discount
+        weight /= belief.total
+        base = np.zeros(graph.n_nodes)
+        for action, share in enumerate(table.T):  # what is never done may be infinite
+            base += np.where(share > 0, rhs[action :: graph.n_actions], 0.0) * share
         if not np.isfinite(base).all():
             raise UsageError(
                 "a row that the policy uses has infinite variance (an improper prior, or no visits for method 'count'): "
                 "with cycles that spreads everywhere; update the belief there first"
             )
+        value, following = base.copy(), np.empty_like(base)
+        cuts = np.linspace(0, graph.n_nodes, self.threads + 1).astype(int)
+        ending = bool(graph.terminal.any())
+        reach = discount / (1.0 - discount)
         with ThreadPoolExecutor(self.threads) as pool:
 
             def one(i: int) -> tuple[float, float]:
@@ -239,15 +254,12 @@ class Cyclic:
                 least, greatest = min(c[0] for c in changes), max(c[1] for c in changes)
                 if ending:
                     least, greatest = min(least, 0.0), max(greatest, 0.0)
-                reach = discount / (1.0 - discount)
                 largest = max(float(np.abs(value).max()), np.finfo(float).tiny)
                 error = 0.5 * reach * (greatest - least) / largest
                 if error <= self.tolerance or greatest - least <= 8 * np.finfo(float).eps * largest:
                     break
-        value = np.where(graph.terminal, 0.0, value + 0.5 * reach * (least + greatest))
         self.error = max(self.error, error)
-        mean = _expected_next(belief, value, need_local=False)[0]
-        return np.where(graph.successors > 0, rhs + discount * mean, 0.0), value
+        return np.where(graph.terminal, 0.0, value + 0.5 * reach * (least + greatest))
 
 
 def _expected_next(belief: Belief, value: Floats, *, need_local: bool = True) -> tuple[Floats, Floats]:
