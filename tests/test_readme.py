@@ -41,7 +41,7 @@ TABLE = [
     ("DeepSea 50, noise overrated", "deepsea-tabular", "episodes_to_solve", {"size": 50, "case": "noise overrated"},
      {"ube-ucb": {}, "ucbvi": {}, "rlsvi": {}, "psrl": {}}),
     ("RiverSwim, regret", "riverswim", "regret", {"case": "noise known"},
-     dict.fromkeys(("ube-joint", "ube-ucb", "ube-episode", "ucbvi", "bonus", "rlsvi", "psrl", "ube-thompson"), {})),
+     {a: {} for a in ("ube-joint", "ube-ucb", "ube-episode", "ucbvi", "bonus", "rlsvi", "psrl", "ube-thompson")}),
 ]  # fmt: skip
 
 
