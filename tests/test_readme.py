@@ -32,6 +32,8 @@ TABLE = [
     ("chain of length 100", "chain", "regret", {"case": "growth", "length": 100}, {"ube-thompson": {}, "bonus": {}}),
     ("chain, means swapped", "chain", "regret", {"case": "swapped"},
      {"ube-thompson": {}, "bonus": {"beta": best_bonus("swapped")}}),
+    ("chain, random means", "chain", "regret", {"case": "random means"},
+     {"ube-thompson": {}, "ube-episode": {}, "ube-ucb": {}, "bonus": {"beta": best_bonus("random means")}}),
     ("looseness", "bound", "ratio_to_true_variance", {"belief": "layered"}, {"ube": {}, "ube-horizon": {}, "pombu": {}}),
     ("tied layers", "bound", "ratio_to_true_variance", {"belief": "tied"}, {"pombu": {}, "exact": {}, "delta": {}}),
     ("tree of depth 100", "tree", "episodes_to_solve", {"depth": 100},
@@ -69,6 +71,8 @@ def test_measured_speed() -> None:
     for demand in (*sweep["demands"], *exact["demands"]):
         assert demand["met"], demand["what"]
         assert number(demand["value"]) in README, demand["what"]
+    one, two = (sweep["sweeps"][f"stochastic, {threads}"]["median_ratio"] for threads in ("1 thread", "2 threads"))
+    assert f"by the median {number(one)} and {number(two)} of SciPy's" in README
 
 
 def test_the_five_lines_run() -> None:

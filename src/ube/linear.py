@@ -78,20 +78,13 @@ class InverseCounts:
     many, in Woodbury blocks of `block` rows.
 
     Rounding. An update cancels numbers of size prior·|φ|², which leaves an error of eps·prior·|φ|² in Σ. Later samples
-    in every direction shrink it again; where features leave directions unseen, errors add up while 1/n falls. Largest
-    relative error of φᵀΣφ after 20,000 updates, |φ| = 1, D = 32:
-
-        features         float32, prior 1   float32, prior 1e3   float64, prior 1e3   float64, prior 1e6
-        rank 32 of 32    3e-6               2e-6                 6e-15                4e-13
-        rank 16 of 32    3 %                factor 9             3e-9                 2e-6
-        same, refreshed  2e-5               2 %                  1e-10                1e-7
-
-    Hence float64 by default. `refresh_every` recomputes Σ_a by Cholesky after that many updates of action a, from the
-    information matrix Φ_aᵀΦ_a + I/prior kept in float64: 2 (float32: 3) times the memory, and at D=512 about half as
-    much time again (more in float32 and for larger D).
+    in every direction shrink it again; where features leave directions unseen, errors add up while 1/n falls, with all
+    eigenvalues still positive. Hence float64 by default, a small prior and |φ| near 1. `refresh_every` recomputes Σ_a by
+    Cholesky after that many updates of action a, from the information matrix Φ_aᵀΦ_a + I/prior kept in float64; in
+    float32 eps·prior remains as a floor.
 
     A Σ_a found not positive definite is refreshed, or without `refresh_every` raises LinAlgError: each φᵀΣ_aφ is
-    checked when computed, and all of Σ_a by Cholesky every max(D, 256) updates. Positive is not yet accurate (table).
+    checked when computed, and all of Σ_a by Cholesky every max(D, 256) updates. Positive is not yet accurate.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""DeepSea with tabular agents: episodes to solve against the size, every agent tuned with the same budget."""
+"""DeepSea with tabular agents: episodes to solve against the size, six settings tried for each line."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _PANELS = [
 
 EXPERIMENT = Experiment(
     name="deepsea-tabular",
-    title="DeepSea, tabular: episodes to solve against the size, every agent tuned with the same budget",
+    title="DeepSea, tabular: episodes to solve against the size, six settings tried for each line",
     note=(
         "Which action goes right is drawn per cell. Solved: the first success from which on the reward is found in 10 of "
         "100 episodes. Each line gets six settings of its scale (PSRL, which has none, six priors), tried on seeds of their "

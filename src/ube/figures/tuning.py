@@ -1,4 +1,4 @@
-"""The same budget for every agent: so many settings each, tried on seeds of their own."""
+"""The same number of settings for each line of a figure, tried on seeds of their own."""
 
 from __future__ import annotations
 
