@@ -90,3 +90,23 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines["exact"].endswith("exact")
     assert lines["ube"].endswith("upper bound")
     assert set(lines) == {"ube", "ube-horizon", "pombu", "exact", "lower", "sampling"}
+
+
+def test_fresh_seeds_of_the_protocol() -> None:
+    text = (ROOT / "docs" / "protocol.md").read_text().replace("\n", " ")
+    fresh = json.loads((ROOT / "docs" / "results" / "confirmation" / "deepsea-tabular.json").read_text())
+    published = json.loads((ROOT / "docs" / "results" / "deepsea-tabular" / "results.json").read_text())
+    assert fresh["settings"] == published["settings"]
+    assert fresh["seeds"] == {"first": 1000, "count": 30}
+
+    def median(results: dict[str, Any], agent: str, case: str) -> str:
+        wanted = {"size": 50, "case": case}.items()
+        rows = [r for r in results["summary"] if r["metric"] == "episodes_to_solve" and r["agent"] == agent]
+        return number(next(r["value"] for r in rows if wanted <= r["setting"].items()))
+
+    for case, agents in {
+        "noise known": ("ube-ucb", "ucbvi", "psrl", "rlsvi"),
+        "noise overrated": ("ube-ucb", "rlsvi"),
+    }.items():
+        for agent in agents:
+            assert f"{agent} {median(published, agent, case)} / {median(fresh, agent, case)}" in text
