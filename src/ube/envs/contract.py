@@ -1,0 +1,49 @@
+"""What every compiled environment offers to the loops: pure functions, one place for each preprocessing decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+Key = jax.Array
+Instance = Any
+"""What is drawn once for a whole run, as arrays: for instance which action means right in each cell of DeepSea."""
+State = Any
+
+
+class Step(NamedTuple):
+    observation: jax.Array
+    """Of the state just reached, also when the episode ends there: a truncated episode is bootstrapped from it."""
+    reward: jax.Array
+    terminated: jax.Array
+    """The task ended: nothing follows, and no value."""
+    truncated: jax.Array
+    """A time limit cut the episode: the value of what would follow still counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Environment:
+    """A family of tasks with discrete actions. `step` never resets: the loop does, and so sees every last observation.
+
+    instance = env.draw(key)                                   # once per run
+    state, observation = env.reset(key, instance)              # once per episode
+    state, step = env.step(key, instance, state, action)       # once per decision
+    """
+
+    name: str
+    observation_shape: tuple[int, ...]
+    observation_dtype: np.dtype
+    """As stored in replay; networks see float32. Binary observations are bool, so that replay stays small."""
+    low: np.ndarray
+    """Bounds of the observation, broadcast to its shape; -inf and inf where there are none."""
+    high: np.ndarray
+    n_actions: int
+    draw: Callable[[Key], Instance]
+    reset: Callable[[Key, Instance], tuple[State, jax.Array]]
+    step: Callable[[Key, Instance, State, jax.Array], tuple[State, Step]]
+    success_return: float | None = None
+    """An episode with at least this undiscounted return counts as a success; None where there is no such notion."""

@@ -1,0 +1,74 @@
+"""Environments by id: ours, gymnax's and navix's."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ube.envs.arguments import known_names
+from ube.envs.contract import Environment
+from ube.envs.gymnax_adapter import gymnax_arguments, gymnax_environment, gymnax_ids
+from ube.envs.mountain_car import mountain_car_sparse
+from ube.envs.navix_adapter import navix_environment
+from ube.envs.own import chain, deep_sea, tree
+from ube.errors import UsageError
+
+OWN: dict[str, tuple[Callable[..., Environment], str]] = {
+    "DeepSea-v0": (deep_sea, "a treasure found only by going right all the way (Osband et al. 2019)"),
+    "Tree-v0": (tree, "one wrong turn ends it, 1 after the last junction (Janz et al. 2019)"),
+    "Chain-v0": (chain, "a known branch against a long noisy one (the paper's Figure 1)"),
+    "MountainCarSparse-v0": (mountain_car_sparse, "swing up the hill, 1 at the goal and nothing before"),
+}
+NAVIX_EXAMPLE = "Navix-DoorKey-5x5-v0"
+
+
+class Listed(NamedTuple):
+    id: str
+    description: str
+    args: dict[str, Any]
+    """Names and defaults."""
+
+
+def make(env_id: str, **env_args: Any) -> Environment:
+    """The environment of this id and these arguments: always the same object, so that compiled loops are found again."""
+    if env_id in OWN:
+        defaults = _defaults(OWN[env_id][0])
+        known_names(env_id, env_args, defaults)
+        env_args = defaults | env_args
+    frozen = {name: tuple(value) if isinstance(value, list) else value for name, value in env_args.items()}
+    try:
+        return _make(env_id, tuple(sorted((name, type(value), value) for name, value in frozen.items())))
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        raise UsageError(f"{env_id}: its arguments must be numbers, words or tuples, not {env_args!r}") from error
+
+
+def environments() -> list[Listed]:
+    """What `make` takes. Only one of navix's ids is listed, since naming them all would import it."""
+    own = [Listed(env_id, text, _defaults(builder)) for env_id, (builder, text) in OWN.items()]
+    gymnax = [Listed(env_id, "of gymnax", args) for env_id, args in gymnax_arguments().items()]
+    grids = Listed(NAVIX_EXAMPLE, "and other grids of navix (pip install 'ube-rl[grids]')", {"max_steps": 100})
+    return [*own, *gymnax, grids]
+
+
+@functools.cache
+def _make(env_id: str, env_args: tuple[tuple[str, type, Any], ...]) -> Environment:
+    """The types are in the key because 1 == True == 1.0, and only some of them are valid."""
+    given = {name: value for name, _, value in env_args}
+    if env_id in OWN:
+        return OWN[env_id][0](**given)
+    if env_id in gymnax_ids():
+        return gymnax_environment(env_id, **given)
+    if env_id.startswith("Navix-"):
+        return navix_environment(env_id, **given)
+    ids = [*OWN, *gymnax_ids(), NAVIX_EXAMPLE]
+    near = difflib.get_close_matches(env_id, ids, n=3, cutoff=0.3)
+    raise UsageError(f"no environment {env_id!r}; the nearest ids are {', '.join(near or OWN)} (`ube envs` lists all)")
+
+
+def _defaults(builder: Callable[..., Environment]) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in inspect.signature(builder).parameters.items()}
