@@ -2,9 +2,24 @@
 
 `ube.tabular` is the exact half: beliefs over MDPs, the variance of their Q-values, agents and experiments.
 `ube.linear` estimates inverse visit counts from features.
+`ube.train` and `ube.load` are the learning half.
 """
 
-from ube._version import __version__
-from ube.errors import UsageError
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["UsageError", "__version__"]
+from ube._version import __version__
+from ube.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    from ube.runs import load, train
+
+__all__ = ["RunError", "UsageError", "__version__", "load", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """The learning half brings JAX, which the tabular half does without: it is imported at first use."""
+    if name in ("load", "train"):
+        from ube import runs
+
+        return getattr(runs, name)
+    raise AttributeError(f"module 'ube' has no attribute {name!r}")

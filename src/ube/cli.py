@@ -17,7 +17,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg, subcommand
 
 from ube._version import __version__
-from ube.errors import UsageError
+from ube.errors import RunError, UsageError
 
 
 @dataclass
@@ -65,6 +65,88 @@ class Reproduce:
 
 
 @dataclass
+class Train:
+    """Train an agent in a compiled environment; all of the run lands in OUT: config, episodes, metrics, what it learned."""
+
+    env: Annotated[str, arg(metavar="ID")]
+    """An environment of `ube envs`."""
+    agent: Annotated[str, arg(metavar="PRESET")] = "ube-deep"
+    """A preset of `ube agents`."""
+    steps: Annotated[int, arg(metavar="N")] = 50_000
+    """Decisions of the agent."""
+    set: Annotated[tuple[str, ...], arg(metavar="KEY=VALUE ...")] = ()
+    """Replace fields of the agent (beta=0.1 n=5) and arguments of the environment (env.size=20)."""
+    seed: int = 0
+    """Of weights, exploration and environment; the same seed gives the same run to the bit on a CPU."""
+    out: Annotated[Path | None, arg(metavar="DIR")] = None
+    """A new folder; runs/ENV-PRESET-seedN if not given."""
+
+    def run(self) -> None:
+        from ube.deep.config import parse_overrides
+        from ube.runs import train
+
+        overrides, env_args = parse_overrides(self.set)
+        with _live(self.steps) as progress:
+            run = train(
+                self.env, self.agent, self.steps, self.seed, env_args=env_args, overrides=overrides, out=self.out,
+                progress=progress,
+            )  # fmt: skip
+        returns = run.episodes["episode_return"]
+        last = returns[-max(1, len(returns) // 10) :]
+        if len(returns):
+            print(
+                f"{len(returns)} episodes; return of the last {len(last)}: {last.mean():.4g} (all: {returns.mean():.4g})"
+            )
+        else:
+            print("no episode ended: train for more steps")
+        print(f"Open {run.plot()}; `ube evaluate {run.path}` plays it")
+
+
+@dataclass
+class Evaluate:
+    """Play a trained agent without learning, and print its returns."""
+
+    run_dir: Annotated[Positional[Path], arg(metavar="RUN_DIR")]
+    """A folder that `ube train` wrote."""
+    episodes: Annotated[int, arg(metavar="N")] = 10
+    """How many."""
+    policy: Annotated[str, arg(metavar="greedy|own")] = "greedy"
+    """greedy but for a small ε (the field epsilon_evaluation), or the agent's own exploring policy."""
+    seed: int = 0
+    """Of the environment and the policy's noise."""
+    out: Annotated[Path | None, arg(metavar="FILE.json")] = None
+    """Write the returns to this file as well."""
+
+    def run(self) -> None:
+        from ube.files import to_json, write_atomically
+        from ube.runs import load
+
+        run = load(self.run_dir)
+        played = run.evaluate(self.episodes, policy=self.policy, seed=self.seed)
+        returns, lengths = played
+        table = Table("episodes", "mean return", "std", "lowest", "highest", "mean length", title=str(self.run_dir))
+        numbers = (returns.mean(), returns.std(), returns.min(), returns.max(), lengths.mean())
+        table.add_row(str(len(returns)), *(f"{number:.4g}" for number in numbers))
+        _console().print(table)
+        if self.out is not None:
+            content = {"run": run.config, "policy": self.policy, "seed": self.seed, **played._asdict()}
+            write_atomically(self.out, to_json(content))
+
+
+@dataclass
+class Envs:
+    """List the environments there are, with their arguments."""
+
+    def run(self) -> None:
+        from ube.envs import environments
+
+        table = Table("id", "what", "arguments (--set env.NAME=VALUE)")
+        for listed in environments():
+            table.add_row(listed.id, listed.description, " ".join(f"{k}={v}" for k, v in listed.args.items()))
+        _console().print(table)
+
+
+@dataclass
 class Variance:
     """Mean and variance of the Q-values under a belief in an .npz file, and whether that variance is exact or a bound."""
 
@@ -90,7 +172,7 @@ class Variance:
     def run(self) -> None:
         import numpy as np
 
-        from ube.figures.results import to_json, write_atomically
+        from ube.files import to_json, write_atomically
         from ube.tabular import METHODS, monte_carlo, solve
         from ube.tabular.model_file import FORMAT, read_model
 
@@ -171,6 +253,12 @@ class Agents:
                 f"{agent.beta:g}",
             )  # fmt: skip
         _console().print(table)
+        from ube.deep.config import ABOUT, PRESETS, difference
+
+        table = Table("agent", "what", "differs from the defaults in", title="learning agents (ube train --agent)")
+        for name, config in PRESETS.items():
+            table.add_row(name, ABOUT[name], difference(config))
+        _console().print(table)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -180,9 +268,12 @@ def main(argv: list[str] | None = None) -> None:
         return
     commands = (
         Annotated[Reproduce, subcommand("reproduce")]
+        | Annotated[Train, subcommand("train")]
+        | Annotated[Evaluate, subcommand("evaluate")]
         | Annotated[Variance, subcommand("variance")]
         | Annotated[Report, subcommand("report")]
         | Annotated[Agents, subcommand("agents")]
+        | Annotated[Envs, subcommand("envs")]
     )
     description = "Exploration by the uncertainty Bellman equation."
     chosen: Any = tyro.cli(
@@ -193,6 +284,9 @@ def main(argv: list[str] | None = None) -> None:
     except UsageError as error:
         print(f"ube: {error}", file=sys.stderr)
         sys.exit(2)
+    except RunError as error:
+        print(f"ube: {error}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         print("ube: stopped", file=sys.stderr)
         sys.exit(130)
@@ -248,5 +342,36 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
             if what not in tasks:
                 tasks[what] = bar.add_task(what, total=total)
             bar.update(tasks[what], completed=done)
+
+        yield move
+
+
+@contextmanager
+def _live(steps: int) -> Iterator[Callable[[int, int, dict[str, float]], None]]:
+    """How a run is going: a bar with its numbers on a terminal, a line per tenth elsewhere; always on stderr."""
+    shown = ("return", "q", "u", "loss", "epsilon", "steps_per_second")
+    console = Console(stderr=True)
+
+    def words(metrics: dict[str, float]) -> str:
+        return "  ".join(f"{name.replace('_per_', '/')} {metrics[name]:.3g}" for name in shown if name in metrics)
+
+    if not console.is_terminal:
+        tenth = -1
+
+        def line(step: int, total: int, metrics: dict[str, float]) -> None:
+            nonlocal tenth
+            if 10 * step // total > tenth:
+                tenth = 10 * step // total
+                print(f"step {step:,} of {total:,}  {words(metrics)}", file=sys.stderr, flush=True)
+
+        print("compiling …", file=sys.stderr, flush=True)
+        yield line
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("compiling …", total=steps)
+
+        def move(step: int, total: int, metrics: dict[str, float]) -> None:
+            bar.update(task, completed=min(step, total), description=words(metrics))
 
         yield move

@@ -8,13 +8,13 @@ import functools
 import math
 import operator
 from types import SimpleNamespace
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 
-def inverse_count(sigma: np.ndarray, phi: np.ndarray) -> np.ndarray:
+def inverse_count(sigma: Any, phi: Any) -> Any:
     """φᵀΣφ, the estimate of 1/n; β² times it is the local uncertainty ν (eq. 4).
 
     sigma (D, D); phi (D,) gives a scalar, phi (N, D) gives (N,).
@@ -22,7 +22,7 @@ def inverse_count(sigma: np.ndarray, phi: np.ndarray) -> np.ndarray:
     return ((phi @ sigma) * phi).sum(-1)
 
 
-def sherman_morrison(sigma: np.ndarray, phi: np.ndarray) -> np.ndarray:
+def sherman_morrison(sigma: Any, phi: Any) -> Any:
     """Σ⁺ = Σ − (ΣφφᵀΣ)/(1 + φᵀΣφ), the inverse of Σ⁻¹ + φφᵀ (eq. 5). sigma (D, D) symmetric, phi (D,)."""
     gain = sigma @ phi
     return sigma - gain[:, None] * gain[None, :] / (1.0 + phi @ gain)

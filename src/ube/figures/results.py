@@ -1,19 +1,11 @@
-"""Results files: numbers with where they came from, written whole or not at all."""
+"""Rows of a summary, and the statistics in them."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import platform
-import tempfile
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from ube._version import __version__
 
 Row = dict[str, Any]
 
@@ -30,48 +22,25 @@ def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
+def mean_intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`mean_interval` of each column of (seeds, columns), over the seeds that are not NaN there; NaN where none is."""
+    there = [column[np.isfinite(column)] for column in np.transpose(values)]
+    found = np.array([mean_interval(column) if len(column) else (math.nan,) * 3 for column in there])
+    return found[:, 0], found[:, 1], found[:, 2]
+
+
+def iqm(scores: np.ndarray) -> float:
+    """The interquartile mean: of what is left without the lowest and the highest quarter (Agarwal et al. 2021)."""
+    ordered = np.sort(np.ravel(scores))
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else math.nan
+
+
 def quartiles(values: np.ndarray) -> tuple[float | None, float | None, float | None]:
     """Median and quartiles, None where they are infinite (a run that never got there counts as infinite)."""
     cut = np.quantile(values, [0.5, 0.25, 0.75], method="inverted_cdf")
     median, low, high = (None if math.isinf(x) else float(x) for x in cut)
     return median, low, high
-
-
-def versions() -> dict[str, str]:
-    packages = ("numpy", "scipy", "numba", "matplotlib")
-    found = {name: metadata.version(name) for name in packages}
-    return {"ube": __version__, "python": platform.python_version(), **found}
-
-
-def to_json(content: Any, digits: int = 6) -> str:
-    """JSON with so many significant digits; NaN and infinity become null."""
-    return json.dumps(_plain(content, digits), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Staged beside its place and renamed, so that no reader ever sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, staged = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
-        os.chmod(staged, 0o644)
-        os.replace(staged, path)
-    except BaseException:
-        Path(staged).unlink(missing_ok=True)
-        raise
-
-
-def _plain(value: Any, digits: int) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item, digits) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, digits) for item in value]
-    if isinstance(value, (np.ndarray, np.generic)):
-        return _plain(value.tolist(), digits)
-    if isinstance(value, float):
-        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
-    return value
 
 
 def rows_of(results: dict[str, Any], metric: str, agent: str | None = None, **setting: Any) -> list[Row]:

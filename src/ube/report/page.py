@@ -10,7 +10,7 @@ from typing import Any
 
 from ube._version import __version__
 from ube.errors import UsageError
-from ube.figures.results import write_atomically
+from ube.files import write_atomically
 from ube.report.tables import number, summary_tables
 
 

@@ -1,0 +1,291 @@
+"""One frozen config for every agent; presets are values of it, and an ablation is a list of overrides."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ube.errors import UsageError
+
+Policy = Literal["epsilon-greedy", "noise-per-step", "noise-per-episode", "ucb", "unstructured-noise", "ensemble"]
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """How an agent acts and what it regresses on. 0 and "auto" are filled in from the network (`NETWORK_DEFAULTS`)."""
+
+    name: str = "custom"
+
+    policy: Policy = "epsilon-greedy"
+    """argmax of: Q, with random actions at rate ε | Q + βζ√u with ζ drawn per action and step (eq. 3), or once per
+    episode, or ζ = 1 (ucb) | Q + βζ·(mean √u), noise of the same size without structure | one network of an ensemble,
+    drawn per episode. ε applies to every policy."""
+    beta: float = 0.01
+    """Scale of the uncertainty in the policy."""
+    beta_unit: Literal["one", "returns"] = "one"
+    """What β is measured in: 1, or the largest |discounted return| of an episode so far (1 until one is not zero)."""
+    epsilon_start: float = 0.0
+    epsilon_end: float = 0.0
+    epsilon_steps: int = 0
+    """Steps over which ε falls linearly from start to end, after the warm-up."""
+    epsilon_evaluation: float = 0.05
+    """ε of the greedy policy that `evaluate` runs."""
+
+    features: Literal["none", "learned", "random", "both", "bins"] = "none"
+    """In ν = φᵀΣφ: the last hidden layer; random Fourier features of the observation; both side by side; or random
+    binning features, whose Σ is diagonal (counts)."""
+    random_features: int = 256
+    """Number of Fourier features."""
+    bin_tables: int = 16
+    """Number of random grids of the binning features."""
+    prior: float = 1.0
+    """μ: Σ starts as μI."""
+    normalise_features: bool = True
+    """Scale φ to |φ| = 1, so that ν ≤ μ in any network and float32 suffices."""
+    forgetting: float = 1.0
+    """Σ⁻¹ is multiplied by this before each update; below 1, old features fade."""
+    sigma_from: Literal["stream", "replay"] = "stream"
+    """Σ as it grew with the features of each time, or computed anew from the replay, with the features of now, after
+    every chunk of steps."""
+
+    u_predicts: Literal["total", "continuation"] = "total"
+    """The u-network's output is u itself, or only what follows: u = φᵀΣφ + output, so that ν acts at once."""
+    u_network: Literal["none", "head", "own"] = "none"
+    """A head of 512 on the frozen features, or an mlp of its own on the observation."""
+    u_data: Literal["stream", "replay"] = "stream"
+    """The u-network regresses on each decision once, in order, or on the replay with a target network."""
+    u_learning_rate: float = 1e-3
+    n: int = 1
+    """Steps of ν in the target of u (stream only)."""
+    trace_decay: float = 1.0
+    """λ: below 1, targets of fewer than n steps are mixed in (stream only)."""
+
+    bonus_scale: float = 0.0
+    """Added to the reward, after clipping: bonus_scale·√(φᵀΣφ)."""
+
+    ensemble: int = 1
+    """Number of Q-networks."""
+    ensemble_of: Literal["auto", "networks", "heads"] = "auto"
+    """Whole networks (auto for vector observations), or linear heads on one trunk (auto for images)."""
+    randomised_prior: float = 0.0
+    """Scale of the fixed random network added to each Q-network."""
+    mask_probability: float = 1.0
+    """With which each network of an ensemble sees a transition."""
+
+    discount: float = 0.99
+    network: Literal["auto", "mlp", "minatar", "nature"] = "auto"
+    hidden: tuple[int, ...] = (64, 64)
+    """Layers of the mlp."""
+    optimiser: Literal["auto", "rmsprop", "adam"] = "auto"
+    learning_rate: float = 0.0
+    batch_size: int = 0
+    replay_size: int = 0
+    warmup: int = 0
+    """Steps before the first update."""
+    update_period: int = 0
+    """Steps between updates."""
+    target_period: int = 0
+    """Updates between copies to the target network."""
+    reward_clip: float = math.inf
+    """Rewards are cut to ±this in what is learned, never in what is reported."""
+
+    def __post_init__(self) -> None:
+        kinds = typing.get_type_hints(AgentConfig)
+        for field in dataclasses.fields(self):
+            value, kind = getattr(self, field.name), kinds[field.name]
+            if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
+                choices = ", ".join(typing.get_args(kind))
+                raise UsageError(f"{field.name}={value!r}: choose one of {choices}")
+            wanted = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}.get(kind)
+            if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool)):
+                raise UsageError(f"{field.name}={value!r}: expected {kind.__name__}")
+        for name, low, high, why in _RANGES:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise UsageError(f"{name}={value!r}: {why}")
+        if not self.hidden or not all(isinstance(width, int) and width > 0 for width in self.hidden):
+            raise UsageError(f"hidden={self.hidden!r}: give at least one positive width, such as (64, 64)")
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        needs_u = self.policy in ("noise-per-step", "noise-per-episode", "ucb", "unstructured-noise")
+        if needs_u and (self.features == "none" or self.u_network == "none"):
+            raise UsageError(
+                f"policy={self.policy!r} acts on u: set features (is {self.features!r}) and u_network "
+                f"(is {self.u_network!r}), or start from a ube preset"
+            )
+        if (self.bonus_scale or self.u_network != "none") and self.features == "none":
+            raise UsageError("features='none': ν needs features; choose learned, random, both or bins")
+        if self.u_data == "replay" and (self.n != 1 or self.trace_decay != 1.0):
+            raise UsageError(
+                f"n={self.n}, trace_decay={self.trace_decay:g}: the replay gives 1-step targets; set u_data='stream' or n=1"
+            )
+        if self.sigma_from == "replay" and self.features not in ("learned", "both"):
+            raise UsageError(
+                f"sigma_from='replay': only learned features drift (features={self.features!r}); set stream"
+            )
+        if self.forgetting < 1 and self.features == "bins":
+            raise UsageError(f"forgetting={self.forgetting:g}: binning features do not drift; set 1, or other features")
+        if (self.policy == "ensemble") != (self.ensemble > 1):
+            raise UsageError(
+                f"policy={self.policy!r}, ensemble={self.ensemble}: the policy `ensemble` needs 2 or more, and only it"
+            )
+
+    @property
+    def uses_counts(self) -> bool:
+        return self.features != "none"
+
+    @property
+    def uses_u(self) -> bool:
+        return self.u_network != "none"
+
+
+_RANGES = (
+    ("beta", 1e-30, 1e30, "β must be positive and finite; for no exploration use policy=epsilon-greedy with ε = 0"),
+    ("prior", 1e-30, 1e6, "μ must be positive, and within 1e6 for float32; 1 is a good start"),
+    ("n", 1, 100_000, "n must be at least 1"),
+    ("trace_decay", 0.0, 1.0, "λ must be within 0..1"),
+    ("epsilon_start", 0.0, 1.0, "ε must be within 0..1"),
+    ("epsilon_end", 0.0, 1.0, "ε must be within 0..1"),
+    ("epsilon_evaluation", 0.0, 1.0, "ε must be within 0..1"),
+    ("epsilon_steps", 0, math.inf, "at least 1, or 0 for the default of the network"),
+    ("random_features", 1, 65_536, "at least 1"),
+    ("bin_tables", 1, 1024, "at least 1"),
+    ("forgetting", 0.5, 1.0, "within 0.5..1; 1 forgets nothing"),
+    ("u_learning_rate", 1e-30, 1e3, "must be positive and finite"),
+    ("bonus_scale", 0.0, 1e30, "must be 0 or positive and finite"),
+    ("ensemble", 1, 1000, "at least 1"),
+    ("randomised_prior", 0.0, 1e30, "must be 0 or positive and finite"),
+    ("mask_probability", 1e-9, 1.0, "must be within 0..1, and not 0"),
+    ("discount", 0.0, 1.0, "γ must be within 0..1"),
+    ("learning_rate", 0.0, 1e3, "must be positive and finite, or 0 for the default of the network"),
+    ("batch_size", 0, 1_000_000, "at least 1, or 0 for the default of the network"),
+    ("replay_size", 0, 1e9, "at least 1, or 0 for the default of the network"),
+    ("warmup", 0, 1e12, "at least 1, or 0 for the default of the network"),
+    ("update_period", 0, 1e9, "at least 1, or 0 for the default of the network"),
+    ("target_period", 0, 1e12, "at least 1, or 0 for the default of the network"),
+    ("reward_clip", 1e-30, math.inf, "must be positive; inf clips nothing"),
+)
+
+NETWORK_DEFAULTS: dict[str, dict[str, Any]] = {
+    "mlp": dict(
+        optimiser="adam", learning_rate=1e-3, batch_size=128, replay_size=20_000, warmup=128, update_period=1,
+        target_period=50, epsilon_steps=10_000,
+    ),
+    "minatar": dict(
+        optimiser="rmsprop", learning_rate=2.5e-4, batch_size=32, replay_size=100_000, warmup=5_000, update_period=4,
+        target_period=250, epsilon_steps=100_000,
+    ),
+    "nature": dict(
+        optimiser="rmsprop", learning_rate=2.5e-4, batch_size=32, replay_size=1_000_000, warmup=50_000,
+        update_period=4, target_period=2_500, epsilon_steps=1_000_000,
+    ),
+}  # fmt: skip
+"""What the paper takes from Mnih et al. 2015 and its small relatives use: the same for every agent."""
+
+_UBE = AgentConfig(policy="noise-per-step", features="learned", u_network="head")
+
+PRESETS = {
+    config.name: config
+    for config in (
+        AgentConfig(name="dqn", epsilon_start=1.0, epsilon_end=0.1),
+        dataclasses.replace(_UBE, name="ube-1step"),
+        dataclasses.replace(_UBE, name="ube-nstep", n=150),
+        AgentConfig(name="bonus", epsilon_start=1.0, epsilon_end=0.1, features="learned", bonus_scale=0.1),
+        AgentConfig(
+            name="boot", policy="ensemble", ensemble=10, randomised_prior=3.0, mask_probability=0.5
+        ),
+        AgentConfig(
+            name="ube-deep", policy="ucb", beta=1.0, beta_unit="returns", features="bins", u_predicts="continuation",
+            u_network="own", u_data="replay",
+        ),
+        AgentConfig(name="greedy"),
+        AgentConfig(name="dqn-small-epsilon", epsilon_start=1.0, epsilon_end=0.01),
+        dataclasses.replace(_UBE, name="unstructured-noise", policy="unstructured-noise"),
+    )
+}  # fmt: skip
+"""The agents of the paper, the peer, ours, and three controls."""
+
+ABOUT = {
+    "dqn": "Mnih et al. 2015: ε-greedy, ε from 1 to 0.1",
+    "ube-1step": "the paper's Algorithm 1",
+    "ube-nstep": "the paper's n-step version, n = 150",
+    "bonus": "the paper's intrinsic motivation: reward + 0.1 √(φᵀΣφ)",
+    "boot": "bootstrapped DQN with randomised priors: the strong peer",
+    "ube-deep": "ours: optimism on a local term that is evaluated and a continuation that is learned",
+    "greedy": "control: dqn without any exploration",
+    "dqn-small-epsilon": "control: dqn with ε down to 0.01",
+    "unstructured-noise": "control: Gaussian noise on Q of the size that ube-1step uses, equal for all states and actions",
+}
+
+
+def agent_config(agent: str | AgentConfig, overrides: dict[str, Any] | None = None) -> AgentConfig:
+    """A preset by name, or a config, with fields replaced."""
+    if isinstance(agent, str):
+        if agent not in PRESETS:
+            raise UsageError(f"agent {agent!r} does not exist: {_nearest(agent, list(PRESETS))}")
+        agent = PRESETS[agent]
+    fields = [field.name for field in dataclasses.fields(AgentConfig)]
+    for name in overrides or {}:
+        if name not in fields:
+            raise UsageError(f"{name!r} is not a field of an agent: {_nearest(name, fields)}")
+    return dataclasses.replace(agent, **(overrides or {}))
+
+
+def _nearest(value: str, choices: list[str]) -> str:
+    close = difflib.get_close_matches(value, choices, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(choices)}"
+
+
+def difference(config: AgentConfig) -> str:
+    """The fields in which a config is not the default, as they would be given to --set."""
+    default = AgentConfig()
+    names = [field.name for field in dataclasses.fields(config) if field.name != "name"]
+    changed = [name for name in names if getattr(config, name) != getattr(default, name)]
+    return " ".join(f"{name}={getattr(config, name)}" for name in changed)
+
+
+def parse_overrides(words: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """KEY=VALUE words -> (fields of the agent, arguments of the environment, which start with `env.`)."""
+    kinds = typing.get_type_hints(AgentConfig)
+    del kinds["name"]
+    fields: dict[str, Any] = {}
+    env_args: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"--set {word!r}: write KEY=VALUE, such as beta=0.1 or env.size=20")
+        if name.startswith("env."):
+            env_args[name.removeprefix("env.")] = _literal(text)
+        elif name not in kinds:
+            raise UsageError(f"{name!r} is not a field of an agent: {_nearest(name, list(kinds))}")
+        else:
+            fields[name] = _parsed(name, text, kinds[name])
+    return fields, env_args
+
+
+def _literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"True": True, "False": False}.get(text, text)
+
+
+def _parsed(name: str, text: str, kind: Any) -> Any:
+    if kind is str or typing.get_origin(kind) is Literal:
+        return text
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind in (int, float):
+            return kind(text.replace("_", ""))
+        return tuple(int(part) for part in text.strip("()").split(",") if part)
+    except (ValueError, KeyError):
+        wanted = getattr(kind, "__name__", str(kind)).replace("tuple", "numbers, such as 64,64")
+        raise UsageError(f"{name}={text}: expected {wanted}") from None

@@ -1,0 +1,156 @@
+"""Local uncertainty ν(s, a) = φᵀΣ_aφ for learning agents, by two kinds of features behind one interface:
+
+state = counts.init(key)
+code = counts.code(state, phi, x)              # what Σ needs to know of an observation, (B, …)
+nu = counts.nu(state, code)                    # (B, A)
+state = counts.add(state, code[0], action)     # one decision
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ube.linear import sherman_morrison
+
+
+class DenseState(NamedTuple):
+    sigma: jax.Array  # (A, D, D)
+    information: jax.Array  # (A, D, D) Σ⁻¹ - I/μ, from which `refresh` computes Σ without accumulated rounding
+    visits: jax.Array  # (A,)
+    frequencies: jax.Array  # (d, F) of the Fourier features
+    phases: jax.Array  # (F,)
+
+
+@dataclass(frozen=True)
+class DenseCounts:
+    """Σ_a as a full matrix, over learned features, random Fourier features of the observation, or both."""
+
+    n_actions: int
+    n_learned: int
+    n_random: int
+    n_inputs: int
+    normalise: bool
+    forgetting: float
+    stores_code = False
+
+    @property
+    def size(self) -> int:
+        return self.n_learned + self.n_random
+
+    def init(self, key: jax.Array, prior: jax.Array) -> DenseState:
+        frequency_key, phase_key = jax.random.split(key)
+        return DenseState(
+            sigma=jnp.tile(prior * jnp.eye(self.size), (self.n_actions, 1, 1)),
+            information=jnp.zeros((self.n_actions, self.size, self.size)),
+            visits=jnp.zeros(self.n_actions),
+            frequencies=jax.random.normal(frequency_key, (self.n_inputs, self.n_random)),
+            phases=jax.random.uniform(phase_key, (self.n_random,), maxval=2 * jnp.pi),
+        )
+
+    def code(self, state: DenseState, phi: jax.Array, x: jax.Array) -> jax.Array:
+        """φ (B, D): unit length if `normalise`, each half of two."""
+        parts = []
+        if self.n_learned:
+            parts.append(_unit(phi) if self.normalise else phi)
+        if self.n_random:  # Rahimi & Recht 2007: inner products approximate exp(-|x - y|²/2)
+            flat = x.reshape(x.shape[0], -1)
+            parts.append((2 / self.n_random) ** 0.5 * jnp.cos(flat @ state.frequencies + state.phases))
+        return jnp.concatenate(parts, -1) / len(parts) ** 0.5
+
+    def nu(self, state: DenseState, code: jax.Array) -> jax.Array:
+        # Σ is symmetric, so Σ@φ for one observation reads each row in order; a matrix product serves a batch.
+        if code.shape[0] == 1:
+            gains = state.sigma @ code[0]
+            return jnp.maximum(gains @ code[0], 0.0)[None]
+        gains = jnp.einsum("bd,ade->abe", code, state.sigma)
+        return jnp.maximum((gains * code).sum(-1), 0.0).T
+
+    def add(self, state: DenseState, code: jax.Array, action: jax.Array) -> DenseState:
+        sigma = sherman_morrison(state.sigma[action] / self.forgetting, code)
+        information = self.forgetting * state.information[action] + code[:, None] * code[None, :]
+        return state._replace(
+            sigma=state.sigma.at[action].set(sigma),
+            information=state.information.at[action].set(information),
+            visits=state.visits.at[action].add(1.0),
+        )
+
+    def recounted(self, state: DenseState, codes: jax.Array, actions: jax.Array) -> DenseState:
+        """Information from a sample of decisions, codes (N, D), scaled up to all visits; `refresh` then gives Σ."""
+        taken = jax.nn.one_hot(actions, self.n_actions)  # (N, A)
+        information = jnp.einsum("na,nd,ne->ade", taken, codes, codes)
+        share = state.visits / jnp.maximum(taken.sum(0), 1.0)
+        return state._replace(information=information * share[:, None, None])
+
+    def refresh(self, state: DenseState, prior: float) -> DenseState:
+        """Σ from Σ⁻¹, in float64 on the host: rounding never accumulates beyond one chunk of steps."""
+        information = np.asarray(state.information, np.float64)
+        with_prior = information + np.eye(self.size) / float(prior)
+        root = np.linalg.inv(np.linalg.cholesky(with_prior))
+        return state._replace(sigma=jnp.asarray((root.swapaxes(-1, -2) @ root).astype(np.float32)))
+
+
+class BinState(NamedTuple):
+    visits: jax.Array  # (tables, cells, A)
+    prior: jax.Array  # ()
+    projection: jax.Array  # (d, tables·DIRECTIONS), columns divided by the pitch of their grid
+    offset: jax.Array  # (tables·DIRECTIONS,)
+    salt: jax.Array  # (tables, DIRECTIONS) odd numbers
+
+
+DIRECTIONS = 4
+FINEST, COARSEST = 0.2, 3.2
+
+
+@dataclass(frozen=True)
+class BinCounts:
+    """Random binning features (Rahimi & Recht 2007): `tables` random grids over random projections of the observation,
+    from fine to coarse. In each, an observation falls into one cell: φ is one-hot, Σ diagonal, φᵀΣφ = 1/(1/μ + visits).
+    ν is the mean over the grids, and so falls with how near the visited observations are. No matrix, no training.
+    """
+
+    n_actions: int
+    n_inputs: int
+    tables: int
+    cells_log2: int = 14
+    stores_code = True
+
+    def init(self, key: jax.Array, prior: jax.Array) -> BinState:
+        direction_key, offset_key, salt_key = jax.random.split(key, 3)
+        pitch = FINEST * (COARSEST / FINEST) ** (np.arange(self.tables) / max(self.tables - 1, 1))
+        shape = (self.tables, DIRECTIONS)
+        directions = jax.random.normal(direction_key, (self.n_inputs, *shape)) / pitch[:, None]
+        salt = jax.random.bits(salt_key, shape, jnp.uint32) | 1
+        return BinState(
+            visits=jnp.zeros((self.tables, 1 << self.cells_log2, self.n_actions)),
+            prior=jnp.asarray(prior, jnp.float32),
+            projection=directions.reshape(self.n_inputs, -1).astype(jnp.float32),
+            offset=jax.random.uniform(offset_key, (self.tables * DIRECTIONS,)),
+            salt=salt,
+        )
+
+    def code(self, state: BinState, phi: jax.Array, x: jax.Array) -> jax.Array:
+        """The cell in each grid, (B, tables)."""
+        flat = x.reshape(x.shape[0], -1)
+        grid = jnp.floor(flat @ state.projection + state.offset).astype(jnp.int32).astype(jnp.uint32)
+        mixed = (grid.reshape(-1, *state.salt.shape) * state.salt).sum(-1)
+        mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x2C1B3C6D)
+        return (mixed >> (32 - self.cells_log2)).astype(jnp.int32)
+
+    def nu(self, state: BinState, code: jax.Array) -> jax.Array:
+        visits = state.visits[jnp.arange(self.tables), code]  # (B, tables, A)
+        return (1.0 / (1.0 / state.prior + visits)).mean(1)
+
+    def add(self, state: BinState, code: jax.Array, action: jax.Array) -> BinState:
+        return state._replace(visits=state.visits.at[jnp.arange(self.tables), code, action].add(1.0))
+
+    def refresh(self, state: BinState, prior: float) -> BinState:
+        return state
+
+
+def _unit(phi: jax.Array) -> jax.Array:
+    return phi / jnp.maximum(jnp.linalg.norm(phi, axis=-1, keepdims=True), 1e-6)

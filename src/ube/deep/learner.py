@@ -1,0 +1,449 @@
+"""The one learner. Agents differ in how they act and what they regress on; every difference is a field of the config.
+
+A decision in time (Algorithm 1):
+
+    act         s_t -> Q, φ, ν, u -> a_t
+    observe     the u-network regresses on the decision that is now n steps old; ν_t enters its window; then Σ sees φ_t
+    (environment: a_t -> r, s_{t+1})
+    close       at the end of an episode: targets still open are completed, noise is drawn anew
+    update      every `update_period` decisions: Q, and u where it learns from replay, on a batch
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ube import backups
+from ube.acting import perturbed
+from ube.deep.config import NETWORK_DEFAULTS, AgentConfig
+from ube.deep.counts import BinCounts, DenseCounts
+from ube.deep.networks import MLP, UncertaintyHead, ValueNetwork, default_network, input_scaling, make_trunk
+from ube.envs.contract import Environment
+from ube.errors import UsageError
+
+Params = Any
+Key = jax.Array
+
+
+class Knobs(NamedTuple):
+    """Numbers that may change without compiling again."""
+
+    beta: jax.Array
+    epsilon_start: jax.Array
+    epsilon_end: jax.Array
+    epsilon_steps: jax.Array
+    warmup: jax.Array
+    prior: jax.Array
+    u_learning_rate: jax.Array
+    trace_decay: jax.Array
+    bonus_scale: jax.Array
+    randomised_prior: jax.Array
+    mask_probability: jax.Array
+    discount: jax.Array
+    learning_rate: jax.Array
+    reward_clip: jax.Array
+
+
+def split_knobs(config: AgentConfig) -> tuple[AgentConfig, Knobs]:
+    """What shapes the program, and the numbers it runs on."""
+    knobs = Knobs(**{name: jnp.asarray(getattr(config, name), jnp.float32) for name in Knobs._fields})
+    same = AgentConfig()
+    shape = dataclasses.replace(
+        config, name="", epsilon_steps=1, learning_rate=1.0, warmup=1, epsilon_evaluation=0.0,
+        **{name: getattr(same, name) for name in Knobs._fields if name not in _FILLED and name != "bonus_scale"},
+        bonus_scale=float(config.bonus_scale > 0),
+    )  # fmt: skip
+    return shape, knobs
+
+
+_FILLED = ("epsilon_steps", "warmup", "learning_rate")
+
+
+def filled(config: AgentConfig, env: Environment) -> AgentConfig:
+    """The config with every None and "auto" decided by the environment."""
+    network = default_network(env.observation_shape) if config.network == "auto" else config.network
+    if network != "mlp" and len(env.observation_shape) != 3:
+        raise UsageError(
+            f"network={network!r} reads images (height, width, channels), but {env.name} gives "
+            f"{env.observation_shape}: set network=mlp"
+        )
+    defaults = {
+        name: value for name, value in NETWORK_DEFAULTS[network].items() if getattr(config, name) in (0, "auto")
+    }
+    if config.ensemble_of == "auto":
+        defaults["ensemble_of"] = "networks" if network == "mlp" else "heads"
+    return dataclasses.replace(config, network=network, **defaults)
+
+
+class Choice(NamedTuple):
+    """What the agent thinks at one observation."""
+
+    action: jax.Array  # ()
+    q: jax.Array  # (A,)
+    u: jax.Array  # (A,) zeros without a u-network
+    nu: jax.Array  # (A,) zeros without counts
+    code: jax.Array  # what Σ knows of the observation
+    u_input: jax.Array  # what the u-network reads
+
+
+class Stream(NamedTuple):
+    """Decisions on their way to their n-step target."""
+
+    window: backups.Window
+    inputs: jax.Array  # (n, …) u_input of each
+    actions: jax.Array  # (n,)
+
+
+class LearnerState(NamedTuple):
+    q: Params
+    q_target: Params
+    q_optimiser: Any
+    q_prior: Params  # the fixed networks of randomised priors
+    u: Params
+    u_target: Params
+    u_optimiser: Any
+    counts: Any
+    stream: Any
+    member: jax.Array  # () of the ensemble, this episode
+    zeta: jax.Array  # () noise of this episode
+    mean_u_root: jax.Array  # () running mean of √u, the size of unstructured noise
+    largest_return: jax.Array  # () |discounted return| of an episode so far
+    episode_return: jax.Array  # () discounted, so far
+    episode_weight: jax.Array  # () γ^t
+    steps: jax.Array  # () decisions
+    updates: jax.Array  # () gradient steps
+
+
+class Transition(NamedTuple):
+    """What the replay keeps of a decision."""
+
+    observation: jax.Array
+    action: jax.Array
+    reward: jax.Array  # clipped, bonus added
+    continues: jax.Array  # 0 after termination
+    next_observation: jax.Array
+    code: jax.Array  # fixed features of both, where they are cheaper to store than to compute
+    next_code: jax.Array
+    mask: jax.Array  # (K,) which networks of the ensemble see it
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Pure functions over LearnerState. `config` must be `filled`; what it holds of `Knobs` is not read here."""
+
+    config: AgentConfig
+    env: Environment
+
+    # ---------------------------------------------------------------- parts
+
+    @functools.cached_property
+    def q_network(self) -> ValueNetwork:
+        outputs = self.env.n_actions * (self.config.ensemble if self.config.ensemble_of == "heads" else 1)
+        return ValueNetwork(make_trunk(self.config.network, self.config.hidden), outputs)
+
+    @functools.cached_property
+    def u_network(self) -> Any:
+        if self.config.u_network == "head":
+            return UncertaintyHead(self.env.n_actions)
+        return ValueNetwork(MLP(self.config.hidden), self.env.n_actions)
+
+    @functools.cached_property
+    def counts(self) -> DenseCounts | BinCounts | None:
+        config = self.config
+        n_inputs = int(np.prod(self.env.observation_shape))
+        if config.features == "none":
+            return None
+        if config.features == "bins":
+            return BinCounts(self.env.n_actions, n_inputs, config.bin_tables)
+        n_learned = self._n_learned if config.features in ("learned", "both") else 0
+        n_random = config.random_features if config.features in ("random", "both") else 0
+        return DenseCounts(
+            self.env.n_actions, n_learned, n_random, n_inputs, config.normalise_features, config.forgetting
+        )
+
+    @property
+    def _n_learned(self) -> int:
+        return {"mlp": self.config.hidden[-1], "minatar": 128, "nature": 512}[self.config.network]
+
+    @functools.cached_property
+    def scaled(self) -> Any:
+        return input_scaling(self.env.observation_dtype, self.env.low, self.env.high)
+
+    @functools.cached_property
+    def q_optimiser(self) -> optax.GradientTransformation:
+        if self.config.optimiser == "adam":
+            return optax.scale_by_adam()
+        # Mnih 2015 sums the loss over the batch; with the mean, its 0.01 becomes 0.01 / batch².
+        return optax.scale_by_stddev(decay=0.95, eps=0.01 / self.config.batch_size**2)
+
+    @functools.cached_property
+    def u_optimiser(self) -> optax.GradientTransformation:
+        return optax.scale_by_rms(decay=0.95, eps=1e-8)
+
+    # ---------------------------------------------------------------- start
+
+    def init(self, key: Key, knobs: Knobs) -> LearnerState:
+        q_key, prior_key, u_key, counts_key, episode_key = jax.random.split(key, 5)
+        x = jnp.zeros((1, *self.env.observation_shape))
+        init = self.q_network.init
+        if self._many_networks:
+            members = self.config.ensemble
+            q = jax.vmap(lambda k: init(k, x), out_axes=-2)(jax.random.split(q_key, members))
+            prior = jax.vmap(lambda k: init(k, x), out_axes=-2)(jax.random.split(prior_key, members))
+        else:
+            q, prior = init(q_key, x), init(prior_key, x)
+        counts: Any = self.counts.init(counts_key, knobs.prior) if self.counts else ()
+        u: Any = ()
+        stream: Any = ()
+        if self.config.uses_u:
+            assert self.counts is not None
+            phi = jnp.zeros((1, self._n_learned))
+            u_input = self._u_input(x, phi)
+            u = self.u_network.init(u_key, u_input)
+            if self.config.u_data == "stream":
+                n = self.config.n
+                stream = Stream(
+                    backups.empty_window(n), jnp.zeros((n, *u_input.shape[1:]), u_input.dtype), jnp.zeros(n, jnp.int32)
+                )
+        zero = jnp.zeros(())
+        member, zeta = self.draw_noise(episode_key)
+        return LearnerState(
+            q=q, q_target=jax.tree.map(jnp.copy, q), q_optimiser=self.q_optimiser.init(q),
+            q_prior=prior if self.config.ensemble > 1 else (), u=u, u_target=jax.tree.map(jnp.copy, u),
+            u_optimiser=self.u_optimiser.init(u), counts=counts, stream=stream,
+            member=member, zeta=zeta, mean_u_root=zero, largest_return=zero, episode_return=zero,
+            episode_weight=jnp.ones(()), steps=jnp.zeros((), jnp.int32), updates=jnp.zeros((), jnp.int32),
+        )  # fmt: skip
+
+    def draw_noise(self, key: Key) -> tuple[jax.Array, jax.Array]:
+        """What holds for a whole episode: the member of the ensemble, and ζ."""
+        member_key, zeta_key = jax.random.split(key)
+        return jax.random.randint(member_key, (), 0, self.config.ensemble), jax.random.normal(zeta_key)
+
+    # ---------------------------------------------------------------- values
+
+    @property
+    def _many_networks(self) -> bool:
+        return self.config.ensemble > 1 and self.config.ensemble_of == "networks"
+
+    def _one_q(self, params: Params, prior: Params, x: jax.Array, knobs: Knobs) -> tuple[jax.Array, jax.Array]:
+        """Of one network: q (B, heads, A), φ (B, D)."""
+        q: Any
+        phi: Any
+        q, phi = self.q_network.apply(params, x)
+        if prior:
+            q = q + knobs.randomised_prior * self.q_network.apply(prior, x)[0]
+        return q.reshape(x.shape[0], -1, self.env.n_actions), phi
+
+    def _q(self, params: Params, prior: Params, x: jax.Array, knobs: Knobs) -> tuple[jax.Array, jax.Array]:
+        """q (B, K, A) of the whole ensemble, φ (B, D) of its first network."""
+        if not self._many_networks:
+            return self._one_q(params, prior, x, knobs)
+        q, phi = jax.vmap(lambda one, fixed: self._one_q(one, fixed, x, knobs), in_axes=-2)(params, prior)
+        return q[:, :, 0].swapaxes(0, 1), phi[0]
+
+    def _u_input(self, x: jax.Array, phi: jax.Array) -> jax.Array:
+        return {"head": phi, "own": x}[self.config.u_network]
+
+    def _u_raw(self, params: Params, u_input: jax.Array) -> jax.Array:
+        if self.config.u_network == "head":
+            return self.u_network.apply(params, u_input)
+        return self.u_network.apply(params, u_input)[0]
+
+    def _u(self, params: Params, u_input: jax.Array, nu: jax.Array) -> jax.Array:
+        """u (B, A), never negative: the raw output is cut at 0 wherever it is read, and regressed uncut."""
+        raw = jnp.maximum(self._u_raw(params, u_input), 0.0)
+        return raw + nu if self.config.u_predicts == "continuation" else raw
+
+    def codes(self, state: LearnerState, observations: jax.Array, knobs: Knobs) -> jax.Array:
+        """What Σ knows of observations (B, …), with the features of now."""
+        assert self.counts is not None
+        x = self.scaled(observations)
+        return self.counts.code(state.counts, self._q(state.q, state.q_prior, x, knobs)[1], x)
+
+    # ---------------------------------------------------------------- acting
+
+    def epsilon(self, steps: Any, knobs: Knobs) -> jax.Array:
+        """Mnih 2015: constant in the warm-up, then linear."""
+        done = jnp.clip((steps - knobs.warmup) / knobs.epsilon_steps, 0.0, 1.0)
+        return knobs.epsilon_start + done * (knobs.epsilon_end - knobs.epsilon_start)
+
+    def unit(self, state: LearnerState) -> jax.Array:
+        """Of β. While every return was 0 there is nothing to compare with, and any unit does."""
+        return jnp.where(state.largest_return > 0, state.largest_return, 1.0)
+
+    def score(
+        self, state: LearnerState, q: jax.Array, u: jax.Array, key: Key, knobs: Knobs, policy: str | None = None
+    ) -> jax.Array:
+        """What the policy maximises, in the shape of q and u (…, A)."""
+        policy = policy or self.config.policy
+        beta = knobs.beta * self.unit(state)
+        if policy == "noise-per-step":
+            return perturbed(q, u, jax.random.normal(key, q.shape), beta)
+        if policy == "noise-per-episode":
+            return perturbed(q, u, state.zeta, beta)
+        if policy == "ucb":
+            return perturbed(q, u, 1.0, beta)
+        if policy == "unstructured-noise":
+            return perturbed(q, state.mean_u_root**2, jax.random.normal(key, q.shape), beta)
+        return q
+
+    def act(
+        self, state: LearnerState, observation: jax.Array, key: Key, knobs: Knobs, evaluation_epsilon: Any = None
+    ) -> Choice:
+        """a_t for one observation. With `evaluation_epsilon`, greedy in the mean of the ensemble but for that rate."""
+        noise_key, random_key, epsilon_key = jax.random.split(key, 3)
+        x = self.scaled(observation)[None]
+        evaluating = evaluation_epsilon is not None
+        if self._many_networks and not evaluating:
+            one, fixed = jax.tree.map(lambda leaf: jnp.take(leaf, state.member, -2), (state.q, state.q_prior))
+            q, phi = self._one_q(one, fixed, x, knobs)
+            q = q[:, 0]
+        else:
+            q, phi = self._q(state.q, state.q_prior, x, knobs)
+            q = q.mean(1) if evaluating else q[:, state.member if self.config.ensemble > 1 else 0]
+        nothing = jnp.zeros((1, self.env.n_actions))
+        code, nu, u, u_input = jnp.zeros((1, 0)), nothing, nothing, jnp.zeros((1, 0))
+        if self.counts:
+            code = self.counts.code(state.counts, phi, x)
+            nu = self.counts.nu(state.counts, code)
+        if self.config.uses_u:
+            u_input = self._u_input(x, phi)
+            u = self._u(state.u, u_input, nu)
+        score = q if evaluating else self.score(state, q, u, noise_key, knobs)
+        random_action = jax.random.randint(random_key, (), 0, self.env.n_actions)
+        epsilon = evaluation_epsilon if evaluating else self.epsilon(state.steps, knobs)
+        action = jnp.where(jax.random.uniform(epsilon_key) < epsilon, random_action, score[0].argmax())
+        return Choice(action, q[0], u[0], nu[0], code[0], u_input[0])
+
+    # ---------------------------------------------------------------- the stream
+
+    def observe(self, state: LearnerState, choice: Choice, knobs: Knobs) -> tuple[LearnerState, jax.Array]:
+        """Takes the decision into the u-stream and into Σ. Returns the loss of the u-network, 0 without one."""
+        action, loss = choice.action, jnp.zeros(())
+        if self.config.uses_u and self.config.u_data == "stream":
+            state, loss = self._stream_step(state, choice, knobs)
+        if self.config.policy == "unstructured-noise":
+            root = jnp.sqrt(choice.u.mean())
+            rate = jnp.maximum(1e-3, 1.0 / (state.steps + 1))
+            state = state._replace(mean_u_root=state.mean_u_root + rate * (root - state.mean_u_root))
+        if self.counts:
+            state = state._replace(counts=self.counts.add(state.counts, choice.code, action))
+        return state._replace(steps=state.steps + 1), loss
+
+    def _stream_step(self, state: LearnerState, choice: Choice, knobs: Knobs) -> tuple[LearnerState, jax.Array]:
+        window, finished = backups.arrive(state.stream.window, choice.u[choice.action], knobs.trace_decay)
+        inputs, actions = state.stream.inputs[finished.slot][None], state.stream.actions[finished.slot][None]
+        target = finished.target - (finished.local if self.config.u_predicts == "continuation" else 0.0)
+        state, loss = self._regress_u(state, inputs, actions, target[None], finished.valid, knobs)
+        window = backups.enter(window, choice.nu[choice.action], knobs.discount)
+        stream = Stream(
+            window,
+            state.stream.inputs.at[finished.slot].set(choice.u_input),
+            state.stream.actions.at[finished.slot].set(choice.action),
+        )
+        return state._replace(stream=stream), loss
+
+    def _regress_u(
+        self, state: LearnerState, inputs: jax.Array, actions: jax.Array, targets: jax.Array, valid: Any, knobs: Knobs
+    ) -> tuple[LearnerState, jax.Array]:
+        """One step of the u-network towards targets (B,) at inputs (B, …) and actions (B,)."""
+
+        def loss_of(params: Params) -> jax.Array:
+            return (valid * (targets - backups.chosen(self._u_raw(params, inputs), actions)) ** 2).mean()
+
+        loss, gradient = jax.value_and_grad(loss_of)(state.u)
+        direction, optimiser = self.u_optimiser.update(gradient, state.u_optimiser)
+        u = jax.tree.map(lambda p, d: p - knobs.u_learning_rate * d, state.u, direction)
+        return state._replace(u=u, u_optimiser=optimiser), loss
+
+    def learned_reward(self, reward: jax.Array, choice: Choice, knobs: Knobs) -> jax.Array:
+        """Clipped, then the bonus on top."""
+        clipped = jnp.clip(reward, -knobs.reward_clip, knobs.reward_clip)
+        if not self.config.bonus_scale:
+            return clipped
+        return clipped + knobs.bonus_scale * jnp.sqrt(choice.nu[choice.action])
+
+    def after_step(
+        self, state: LearnerState, reward: jax.Array, last_observation: jax.Array, terminated: jax.Array,
+        truncated: jax.Array, key: Key, knobs: Knobs,
+    ) -> LearnerState:  # fmt: skip
+        """Keeps the unit of β, and closes the episode if it ended."""
+        last_key, episode_key = jax.random.split(key)
+        ended = terminated | truncated
+        if self.config.uses_u and self.config.u_data == "stream":
+            # Only what is small goes through the branches: XLA may copy every operand of a `cond`.
+            def u_last() -> jax.Array:
+                choice = self.act(state, last_observation, last_key, knobs)
+                return choice.u[choice.action]
+
+            bootstrap = jax.lax.cond(truncated & ~terminated, u_last, lambda: jnp.zeros(()))
+            closed = backups.end_episode(state.stream.window, bootstrap)
+            window = jax.tree.map(lambda new, old: jnp.where(ended, new, old), closed, state.stream.window)
+            state = state._replace(stream=state.stream._replace(window=window))
+        episode_return = state.episode_return + state.episode_weight * reward
+        state = state._replace(episode_return=episode_return, episode_weight=state.episode_weight * knobs.discount)
+        if self.config.beta_unit == "returns":
+            largest = jnp.maximum(state.largest_return, jnp.where(ended, jnp.abs(episode_return), 0.0))
+            state = state._replace(largest_return=largest)
+        member, zeta = self.draw_noise(episode_key)
+        fresh: dict[str, Any] = {"member": member, "zeta": zeta, "episode_return": 0.0, "episode_weight": 1.0}
+        return state._replace(**{name: jnp.where(ended, new, getattr(state, name)) for name, new in fresh.items()})
+
+    # ---------------------------------------------------------------- the batch
+
+    def update(
+        self, state: LearnerState, batch: Transition, key: Key, knobs: Knobs
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """One gradient step on Q, and on u where it learns from replay."""
+        x, next_x = self.scaled(batch.observation), self.scaled(batch.next_observation)
+        q_t, phi_t = self._q(state.q_target, state.q_prior, next_x, knobs)
+        target = backups.q_learning_target(batch.reward[:, None], batch.continues[:, None], knobs.discount, q_t)
+
+        def q_loss(params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            q, phi = self._q(params, state.q_prior, x, knobs)
+            errors = optax.huber_loss(backups.chosen(q, batch.action[:, None]), target)
+            shares = self.config.ensemble if self.config.ensemble_of == "heads" else 1
+            return (errors * batch.mask).sum(1).mean() / shares, (q, phi)
+
+        (loss, (q, phi)), gradient = jax.value_and_grad(q_loss, has_aux=True)(state.q)
+        direction, optimiser = self.q_optimiser.update(gradient, state.q_optimiser)
+        new_q = jax.tree.map(lambda p, d: p - knobs.learning_rate * d, state.q, direction)
+        metrics = {"loss": loss, "q": q.max(-1).mean()}
+        if self.config.uses_u and self.config.u_data == "replay":
+            state, metrics["u_loss"] = self._replay_u(state, batch, x, next_x, q_t, phi, phi_t, key, knobs)
+        updates = state.updates + 1
+        state = state._replace(q=new_q, q_optimiser=optimiser, updates=updates)
+        period = self.config.target_period
+        q_target, u_target = optax.periodic_update(
+            (state.q, state.u), (state.q_target, state.u_target), updates, period
+        )
+        return state._replace(q_target=q_target, u_target=u_target), metrics
+
+    def _replay_u(
+        self, state: LearnerState, batch: Transition, x: jax.Array, next_x: jax.Array, q_t: jax.Array, phi: jax.Array,
+        phi_t: jax.Array, key: Key, knobs: Knobs,
+    ) -> tuple[LearnerState, jax.Array]:  # fmt: skip
+        """u regresses on γ²u(s', a') (plus ν, if it predicts all of u), a' by today's policy on the target networks."""
+        assert self.counts is not None
+        code, next_code = batch.code, batch.next_code
+        if not self.counts.stores_code:
+            code = self.counts.code(state.counts, phi, x)
+            next_code = self.codes(state, batch.next_observation, knobs)
+        next_nu = self.counts.nu(state.counts, next_code)
+        u_t = self._u(state.u_target, self._u_input(next_x, phi_t), next_nu)
+        a_t = self.score(state, q_t[:, 0], u_t, key, knobs).argmax(-1)
+        nu = 0.0
+        if self.config.u_predicts == "total":
+            nu = backups.chosen(self.counts.nu(state.counts, code), batch.action)
+        target = backups.ube_target(nu, batch.continues, knobs.discount, backups.chosen(u_t, a_t))
+        inputs = self._u_input(x, phi)
+        return self._regress_u(state, inputs, batch.action, target, 1.0, knobs)

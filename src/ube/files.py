@@ -1,0 +1,53 @@
+"""Files: numbers as JSON, versions beside them, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ube._version import __version__
+
+
+def versions() -> dict[str, str]:
+    packages = ("numpy", "scipy", "numba", "matplotlib", "jax", "flax", "optax", "gymnax")
+    found = {name: metadata.version(name) for name in packages}
+    return {"ube": __version__, "python": platform.python_version(), **found}
+
+
+def to_json(content: Any, digits: int = 6) -> str:
+    """JSON with so many significant digits; NaN and infinity become null."""
+    return json.dumps(_plain(content, digits), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Staged beside its place and renamed, so that no reader ever sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, staged = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        os.chmod(staged, 0o644)
+        os.replace(staged, path)
+    except BaseException:
+        Path(staged).unlink(missing_ok=True)
+        raise
+
+
+def _plain(value: Any, digits: int) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item, digits) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, digits) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _plain(value.tolist(), digits)
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+    return value
