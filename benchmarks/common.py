@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ube.figures.results import to_json, versions, write_atomically
+from ube.files import to_json, versions, write_atomically
 
 Times = dict[str, np.ndarray]
 

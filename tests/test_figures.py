@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from ube.figures import EXPERIMENTS, registry, reproduce
-from ube.figures.results import mean_interval, quartiles, row, to_json, write_atomically
+from ube.figures.minatar import final_return
+from ube.figures.results import iqm, mean_interval, mean_intervals, quartiles, row
 from ube.figures.tuning import middle_of_best
+from ube.files import to_json, write_atomically
 from ube.report import write_markdown, write_page
-from ube.report.tables import summary_tables
+from ube.report.tables import cell, summary_tables
 
 ROOT = Path(__file__).parent.parent
 TINY: dict[str, dict[str, Any]] = {
@@ -23,6 +25,26 @@ TINY: dict[str, dict[str, Any]] = {
         "sizes": [3, 4, 5], "cap": 60, "seeds": 3, "tuning_size": 3, "tuning_cap": 30, "tuning_seeds": 2,
     },
     "riverswim": {"states": 3, "horizon": 5, "episodes": 20, "seeds": 3, "tuning_seeds": 2},
+    "deepsea": {
+        "agents": ["dqn", "ube-deep"], "sizes": [3, 4], "caps": [60, 40], "seeds": 2,
+        "ablation": {"sizes": [3], "caps": [60], "variants": {"as it is": {}, "per step": {"policy": "noise-per-step"}}},
+        "tuning": {
+            "size": 3, "cap": 60, "seeds": 2, "candidates": {"ube-deep": {"beta": [0.1, 1.0]}}, "apply": True,
+        },
+        "picture": {"size": 3, "cap": 60, "episodes": [0, 60]},
+    },
+    "sparse": {
+        "agents": ["dqn"], "seeds": 2,
+        "tasks": [{"env": "Tree-v0", "env_args": {"depth": 2}, "steps": 300}],
+    },
+    "minatar": {
+        "agents": ["dqn"], "games": ["Breakout-MinAtar"], "steps": 400, "seeds": 2, "evaluation_episodes": 2,
+        "resamples": 50,
+        "tuning": {
+            "game": "Breakout-MinAtar", "steps": 400, "seeds": 2, "candidates": {"dqn": {"epsilon_end": [0.1, 0.5]}},
+            "apply": False,
+        },
+    },
 }  # fmt: skip
 
 
@@ -88,6 +110,29 @@ def test_the_page_escapes_what_it_shows_and_asks_for_nothing(tmp_path: Path) -> 
 def test_deepsea_summary_says_never_when_no_seed_got_there() -> None:
     assert quartiles(np.array([3.0, np.inf, np.inf])) == (None, 3.0, None)
     assert quartiles(np.array([3.0, 5.0, 9.0])) == (5.0, 3.0, 9.0)
+
+
+def test_curves_leave_out_seeds_without_a_value() -> None:
+    mean, low, high = mean_intervals(np.array([[1.0, 5.0, np.nan], [3.0, np.nan, np.nan]]))
+    assert mean[:2] == pytest.approx([2.0, 5.0])
+    assert (low[0], high[0]) == pytest.approx((0.04, 3.96))
+    assert np.isnan(mean[2])
+
+
+def test_interquartile_mean_by_hand() -> None:
+    assert iqm(np.array([[100.0, 2.0], [3.0, -50.0]])) == 2.5
+    assert iqm(np.array([7.0, 1.0, 4.0])) == 4.0
+
+
+def test_final_return_is_of_the_last_tenth_or_of_the_last_episodes_there_are() -> None:
+    bins = {"returns": np.arange(20.0), "episodes": np.ones(20)}
+    assert final_return({"bins": bins}) == 18.5
+    bins = {"returns": np.arange(20.0), "episodes": np.where(np.arange(20) < 12, 1, 0)}
+    assert final_return({"bins": bins | {"returns": bins["returns"] * bins["episodes"]}}) == 11.0
+
+
+def test_a_size_that_was_not_run_is_not_called_never_solved() -> None:
+    assert cell(row("a", {"size": 9, "not_run": True}, "episodes_to_solve", None)) == "not run"
 
 
 def test_mean_interval_by_hand() -> None:

@@ -29,7 +29,8 @@ class AgentConfig:
     beta: float = 0.01
     """Scale of the uncertainty in the policy."""
     beta_unit: Literal["one", "returns"] = "one"
-    """What β is measured in: 1, or the largest |discounted return| of an episode so far (1 until one is not zero)."""
+    """What β is measured in: 1, or the largest |discounted return| of an episode so far, but at least 1, since what has
+    not been seen may be worth more than what has."""
     epsilon_start: float = 0.0
     epsilon_end: float = 0.0
     epsilon_steps: int = 0
@@ -175,8 +176,8 @@ _RANGES = (
 
 NETWORK_DEFAULTS: dict[str, dict[str, Any]] = {
     "mlp": dict(
-        optimiser="adam", learning_rate=1e-3, batch_size=128, replay_size=20_000, warmup=128, update_period=1,
-        target_period=50, epsilon_steps=10_000,
+        optimiser="adam", learning_rate=1e-3, batch_size=32, replay_size=20_000, warmup=128, update_period=1,
+        target_period=4, epsilon_steps=10_000,
     ),
     "minatar": dict(
         optimiser="rmsprop", learning_rate=2.5e-4, batch_size=32, replay_size=100_000, warmup=5_000, update_period=4,
@@ -203,7 +204,7 @@ PRESETS = {
         ),
         AgentConfig(
             name="ube-deep", policy="ucb", beta=1.0, beta_unit="returns", features="bins", u_predicts="continuation",
-            u_network="own", u_data="replay",
+            u_network="own", u_data="replay", u_learning_rate=3e-3,
         ),
         AgentConfig(name="greedy"),
         AgentConfig(name="dqn-small-epsilon", epsilon_start=1.0, epsilon_end=0.01),

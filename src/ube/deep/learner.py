@@ -277,14 +277,12 @@ class Learner:
         return knobs.epsilon_start + done * (knobs.epsilon_end - knobs.epsilon_start)
 
     def unit(self, state: LearnerState) -> jax.Array:
-        """Of β. While every return was 0 there is nothing to compare with, and any unit does."""
-        return jnp.where(state.largest_return > 0, state.largest_return, 1.0)
+        """Of β. Never below 1: what has not been seen may be worth more than what has."""
+        return jnp.maximum(state.largest_return, 1.0)
 
-    def score(
-        self, state: LearnerState, q: jax.Array, u: jax.Array, key: Key, knobs: Knobs, policy: str | None = None
-    ) -> jax.Array:
+    def score(self, state: LearnerState, q: jax.Array, u: jax.Array, key: Key, knobs: Knobs) -> jax.Array:
         """What the policy maximises, in the shape of q and u (…, A)."""
-        policy = policy or self.config.policy
+        policy = self.config.policy
         beta = knobs.beta * self.unit(state)
         if policy == "noise-per-step":
             return perturbed(q, u, jax.random.normal(key, q.shape), beta)
@@ -367,10 +365,9 @@ class Learner:
 
     def learned_reward(self, reward: jax.Array, choice: Choice, knobs: Knobs) -> jax.Array:
         """Clipped, then the bonus on top."""
-        clipped = jnp.clip(reward, -knobs.reward_clip, knobs.reward_clip)
         if not self.config.bonus_scale:
-            return clipped
-        return clipped + knobs.bonus_scale * jnp.sqrt(choice.nu[choice.action])
+            return _clipped(reward, knobs)
+        return _clipped(reward, knobs) + knobs.bonus_scale * jnp.sqrt(choice.nu[choice.action])
 
     def after_step(
         self, state: LearnerState, reward: jax.Array, last_observation: jax.Array, terminated: jax.Array,
@@ -389,7 +386,7 @@ class Learner:
             closed = backups.end_episode(state.stream.window, bootstrap)
             window = jax.tree.map(lambda new, old: jnp.where(ended, new, old), closed, state.stream.window)
             state = state._replace(stream=state.stream._replace(window=window))
-        episode_return = state.episode_return + state.episode_weight * reward
+        episode_return = state.episode_return + state.episode_weight * _clipped(reward, knobs)
         state = state._replace(episode_return=episode_return, episode_weight=state.episode_weight * knobs.discount)
         if self.config.beta_unit == "returns":
             largest = jnp.maximum(state.largest_return, jnp.where(ended, jnp.abs(episode_return), 0.0))
@@ -447,3 +444,7 @@ class Learner:
         target = backups.ube_target(nu, batch.continues, knobs.discount, backups.chosen(u_t, a_t))
         inputs = self._u_input(x, phi)
         return self._regress_u(state, inputs, batch.action, target, 1.0, knobs)
+
+
+def _clipped(reward: jax.Array, knobs: Knobs) -> jax.Array:
+    return jnp.clip(reward, -knobs.reward_clip, knobs.reward_clip)

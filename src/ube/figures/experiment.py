@@ -24,12 +24,14 @@ class Experiment:
     """What is run and what to look at, for the page."""
     scales: dict[str, dict[str, Any]]
     """Settings of each scale; `seeds` is one of them."""
-    job: Callable[[dict[str, Any], int, Progress], Results]
+    job: Callable[..., Results]
     """(settings, first seed, progress) -> {"summary": rows, "data": what the plots need beyond it}."""
     plots: dict[str, Callable[[Results], AbstractContextManager[Any]]]
     """File name -> a function of a results file that gives a figure."""
     headline: Callable[[Results], list[Row]]
     """The summary rows worth printing."""
+    keeps_cells: bool = False
+    """The job takes a fourth argument: the folder where finished cells are kept, so that a stopped run goes on."""
 
 
 def run_grouped(groups: Mapping[Key, Sequence[Cell]], what: str, progress: Progress) -> dict[Key, list[Run]]:

@@ -9,15 +9,18 @@ import time
 from pathlib import Path
 
 from ube.errors import UsageError
-from ube.figures import bound, chain, deepsea_tabular, riverswim, tree
+from ube.figures import bound, chain, deepsea, deepsea_tabular, minatar, riverswim, sparse, tree
 from ube.figures.experiment import Experiment, Progress, Results
-from ube.figures.results import to_json, versions, write_atomically
 from ube.figures.style import save
+from ube.files import to_json, versions, write_atomically
 
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
-    for e in (chain.EXPERIMENT, bound.EXPERIMENT, tree.EXPERIMENT, deepsea_tabular.EXPERIMENT, riverswim.EXPERIMENT)
-}
+    for e in (
+        chain.EXPERIMENT, bound.EXPERIMENT, tree.EXPERIMENT, deepsea_tabular.EXPERIMENT, riverswim.EXPERIMENT,
+        deepsea.EXPERIMENT, sparse.EXPERIMENT, minatar.EXPERIMENT,
+    )
+}  # fmt: skip
 
 
 def reproduce(
@@ -46,7 +49,8 @@ def reproduce(
     if (folder / "results.json").is_dir():
         raise UsageError(f"{folder / 'results.json'} is a folder: move it away, or choose another --out")
     started = time.perf_counter()
-    outcome = experiment.job(settings, seed, progress)
+    kept = (folder / "cells",) if experiment.keeps_cells else ()
+    outcome = experiment.job(settings, seed, progress, *kept)
     words = ["ube", "reproduce", name, "--scale", scale]
     words += ["--seeds", str(seeds)] if seeds is not None else []
     words += ["--seed", str(seed)] if seed else []

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ube.figures.results import write_atomically
+from ube.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +32,14 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "k-learning": (_PINK, "-", ">"),
     "epsilon-greedy": (_GREY, "-", "x"),
     "boltzmann": (_GREY, "--", "+"),
+    "dqn": (_GREY, "-", "x"),
+    "dqn-small-epsilon": (_GREY, "--", "+"),
+    "greedy": (_GREY, ":", "."),
+    "ube-1step": (_BLUE, "-", "o"),
+    "ube-nstep": (_BLUE, "--", "^"),
+    "unstructured-noise": (_SKY, ":", "v"),
+    "boot": (_ORANGE, "-", "D"),
+    "ube-deep": (_GREEN, "-", "s"),
 }
 
 

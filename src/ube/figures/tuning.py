@@ -22,7 +22,7 @@ CANDIDATES: dict[str, list[Agent]] = {
     "epsilon-greedy": [AGENTS["epsilon-greedy"].but(epsilon=e) for e in (0.01, 0.03, 0.1, 0.2, 0.5, 1.0)],
     "boltzmann": [AGENTS["boltzmann"].but(temperature=t) for t in (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)],
 }
-_FIRST_SEED = 1_000_000  # far from the seeds that are reported
+FIRST_TUNING_SEED = 1_000_000  # far from the seeds that are reported
 
 
 def tune(
@@ -30,7 +30,7 @@ def tune(
 ) -> dict[str, Agent]:
     """The best candidate of each name, by `costs` of all candidates on the tuning seeds."""
     options = {(name, i): agent for name, agents in CANDIDATES.items() for i, agent in enumerate(agents)}
-    cost = costs(options, range(_FIRST_SEED, _FIRST_SEED + n_seeds))
+    cost = costs(options, range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + n_seeds))
     return {
         name: agents[middle_of_best([cost[name, i] for i in range(len(agents))])] for name, agents in CANDIDATES.items()
     }

@@ -17,6 +17,9 @@ class SummaryTable:
         return f"**{self.title}**\n\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
+_ACROSS = ("env", "size", "depth", "length")
+
+
 def summary_tables(rows: list[dict[str, Any]]) -> list[SummaryTable]:
     """Rows of a results file, arranged."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -25,14 +28,14 @@ def summary_tables(rows: list[dict[str, Any]]) -> list[SummaryTable]:
         groups.setdefault((row["metric"], case), []).append(row)
     tables = []
     for (metric, case), group in groups.items():
-        size = next((k for k in ("size", "depth", "length") if len({r["setting"].get(k) for r in group}) > 1), None)
+        size = next((k for k in _ACROSS if len({r["setting"].get(k) for r in group}) > 1), None)
         sizes = list(dict.fromkeys(r["setting"].get(size) for r in group)) if size else [None]
         cells = {(r["agent"], r["setting"].get(size) if size else None): cell(r) for r in group}
         name = metric.replace("_", " ")
         tables.append(
             SummaryTable(
                 title=f"{name}, {case}" if case else name,
-                columns=[f"{size} {s}" if size else name for s in sizes],
+                columns=[s if isinstance(s, str) else f"{size} {s}" if size else name for s in sizes],
                 rows=[[a, *(cells.get((a, s), "") for s in sizes)] for a in dict.fromkeys(r["agent"] for r in group)],
             )
         )
@@ -40,9 +43,9 @@ def summary_tables(rows: list[dict[str, Any]]) -> list[SummaryTable]:
 
 
 def cell(row: dict[str, Any]) -> str:
-    """Value and interval; a time that was never reached is 'never'."""
+    """Value and interval; a time that was never reached is 'never', unless nobody tried."""
     if row["value"] is None:
-        return "never"
+        return "not run" if row["setting"].get("not_run") else "never"
     value, low, high = (number(row[key]) for key in ("value", "low", "high"))
     return value if row["low"] is None and row["high"] is None else f"{value} ({low} to {high})"
 

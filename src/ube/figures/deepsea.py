@@ -1,0 +1,294 @@
+"""DeepSea with learning agents: episodes to solve against the size, one choice of ube-deep changed at a time, and u."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ube.deep.config import PRESETS
+from ube.figures.experiment import Experiment, Progress, Results
+from ube.figures.learning_cells import LearningCell, Result
+from ube.figures.results import Row, quartiles, row, rows_of, rows_of_metrics
+from ube.figures.style import LOOKS, canvas, draw, legend_below
+from ube.figures.sweep import CANDIDATES, draw_sweep, sweep
+from ube.figures.workers import Workers
+
+ABLATED = "ube-deep"
+CASE = "one choice changed"
+ABLATION: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "noise per step": {"policy": "noise-per-step"},
+    "noise per episode": {"policy": "noise-per-episode"},
+    "learned features": {"features": "learned"},
+    "random features": {"features": "random"},
+    "learned and random features": {"features": "both"},
+    "u predicts all": {"u_predicts": "total"},
+    "u a head on φ": {"u_network": "head"},
+    "u learns from the stream": {"u_data": "stream"},
+    "β in units of 1": {"beta_unit": "one"},
+}
+"""Name of each variant -> overrides of ube-deep."""
+
+
+def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Path) -> Results:
+    seeds = range(first_seed, first_seed + settings["seeds"])
+    summary: list[Row] = []
+    data: dict[str, Any] = {"not_run": [], "picture": None}
+    best: dict[str, dict[str, Any]] = {}
+    with Workers(kept, progress) as workers:
+        if settings["tuning"]:
+            rows, best = _tuning(settings["tuning"], workers)
+            summary += rows
+        applied = settings["tuning"]["apply"] if settings["tuning"] else []
+        agents = {agent: (agent, best[agent] if agent in applied else {}) for agent in settings["agents"]}
+        rows, data["not_run"] = _solve(
+            workers, "deepsea", agents, settings["sizes"], settings["caps"], seeds, {}, settings.get("largest", {})
+        )
+        summary += rows
+        if settings["ablation"]:
+            ablation = settings["ablation"]
+            variants = {f"{ABLATED}: {name}": (ABLATED, change) for name, change in ablation["variants"].items()}
+            case = {"case": CASE}
+            what = "deepsea, ablation"
+            rows, left = _solve(workers, what, variants, ablation["sizes"], ablation["caps"], seeds, case)
+            summary, data["not_run"] = summary + rows, data["not_run"] + left
+        if settings["picture"]:
+            data["picture"] = _picture(settings["picture"], first_seed, workers)
+    return {"summary": summary, "data": data}
+
+
+def cell(agent: str, overrides: dict[str, Any], size: int, cap: int, seed: int, **extra: Any) -> LearningCell:
+    """All episodes have `size` steps; the stop rule is looked at every 100 of them."""
+    return LearningCell(
+        "DeepSea-v0", agent, seed, cap * size, env_args={"size": size}, overrides=overrides, chunk=100 * size,
+        max_episodes=cap, **extra,
+    )  # fmt: skip
+
+
+def _solve(
+    workers: Workers, what: str, agents: dict[str, tuple[str, dict[str, Any]]], sizes: Sequence[int],
+    caps: Sequence[int], seeds: range, case: dict[str, str], largest: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[list[Row], list[dict[str, Any]]]:  # fmt: skip
+    """Rows, and what was not run: sizes above one that no seed of an agent could solve, or above its `largest`."""
+    rows: list[Row] = []
+    not_run: list[dict[str, Any]] = []
+    failed: dict[str, int] = {}
+    why: dict[str, str] = {}
+    for size, cap in zip(sizes, caps, strict=True):
+        for name, limit in largest.items():
+            if size > limit and name not in failed:
+                failed[name] = limit
+                why[name] = f"not run: beyond size {limit} its networks take too long on this machine"
+        alive = [name for name in agents if name not in failed]
+        cells = [cell(*agents[name], size, cap, seed, stop="solved") for name in alive for seed in seeds]
+        results = iter(workers.run(f"{what}, size {size}", cells))
+        times = {name: np.array([_time(next(results)) for _ in seeds]) for name in alive}
+        for name in agents:
+            setting = {"size": size, **case}
+            if name not in times:
+                not_run.append({"agent": name, "size": size, "why": why[name], **case})
+                rows += [row(name, setting | {"not_run": True}, m, None) for m in ("episodes_to_solve", "solved_seeds")]
+                continue
+            rows.append(row(name, setting, "episodes_to_solve", *quartiles(times[name])))
+            rows.append(row(name, setting, "solved_seeds", int(np.isfinite(times[name]).sum())))
+            if not np.isfinite(times[name]).any():
+                failed[name] = size
+                why[name] = f"not run: no seed solved size {size}"
+    return rows, not_run
+
+
+def _time(result: Result) -> float:
+    return math.inf if result["episodes_to_solve"] is None else result["episodes_to_solve"]
+
+
+def _tuning(tuning: dict[str, Any], workers: Workers) -> tuple[list[Row], dict[str, dict[str, float]]]:
+    """Score: mean episodes to solve, twice the cap where unsolved."""
+    size, cap = tuning["size"], tuning["cap"]
+    return sweep(
+        workers, "deepsea, tuning", tuning, {"size": size},
+        make=lambda agent, change, seed: cell(agent, change, size, cap, seed, stop="solved"),
+        score=lambda result: min(_time(result), 2 * cap),
+        lower_is_better=True,
+    )  # fmt: skip
+
+
+def _picture(picture: dict[str, Any], seed: int, workers: Workers) -> dict[str, Any]:
+    """u over the grid at the looks nearest to the episodes asked for."""
+    size = picture["size"]
+    (result,) = workers.run("deepsea, picture", [cell(ABLATED, {}, size, picture["cap"], seed, watch=look)])
+    looks = result["watched"]
+    nearest = [min(range(len(looks)), key=lambda i: abs(looks[i]["episode"] - asked)) for asked in picture["episodes"]]
+    return {
+        "agent": ABLATED,
+        "size": size,
+        "episodes_to_solve": result["episodes_to_solve"],
+        "looks": [looks[i] for i in sorted(set(nearest))],
+    }
+
+
+def look(session: Any, chunk: Any) -> dict[str, Any]:
+    """√max_a u in every cell (row, column), and the visits in the replay, which holds the last 20,000 decisions."""
+    import jax
+
+    shape = session.env.observation_shape
+    n_cells = shape[0] * shape[1]
+    everywhere = np.eye(n_cells, dtype=bool).reshape(n_cells, *shape)
+    think = jax.vmap(session.loop.think, in_axes=(None, 0, None, None))
+    u = np.asarray(think(chunk.carry.learner, everywhere, jax.random.key(0), session.knobs).u)
+    visits = np.asarray(chunk.carry.replay.rows.observation).sum(0)
+    return {
+        "episode": chunk.step // shape[0],
+        "root_u": np.sqrt(u.max(1)).reshape(shape).round(5).tolist(),
+        "visits": visits.tolist(),
+    }
+
+
+@contextmanager
+def plot_solving(results: Results) -> Iterator[Any]:
+    settings = results["settings"]
+    second_row = bool(settings["ablation"]) + bool(settings["tuning"])
+    with canvas(columns=2, rows=2 if second_row else 1, width=4.2, height=3.2) as (figure, axes):
+        _draw_times(axes[0, 0], results)
+        _draw_shares(axes[0, 1], results)
+        if settings["ablation"]:
+            _draw_ablation(axes[1, 0], results)
+        if settings["tuning"]:
+            axis = axes[1, 1 if settings["ablation"] else 0]
+            draw_sweep(axis, results, f"mean episodes to solve, N = {settings['tuning']['size']}", log=True)
+        if second_row == 1:
+            axes[1, 1].set_axis_off()
+        legend_below(figure, axes[0, 1], 5)
+        yield figure
+
+
+def _draw_times(axis: Any, results: Results) -> None:
+    settings = results["settings"]
+    caps = dict(zip(settings["sizes"], settings["caps"], strict=True))
+    for agent in settings["agents"]:
+        rows = [r for r in rows_of(results, "episodes_to_solve", agent) if not r["setting"].get("not_run")]
+        found = [r for r in rows if r["value"] is not None]
+        x, y, low = (_places(agent, found, settings), *([r[key] for r in found] for key in ("value", "low")))
+        high = [r["high"] if r["high"] is not None else caps[r["setting"]["size"]] for r in found]
+        draw(axis, agent, x, y, low, high, marks=True)
+        axis.vlines(x, low, high, color=LOOKS[agent][0], linewidth=0.6)
+        never = [r for r in rows if r["value"] is None]
+        top = [1.2 * caps[r["setting"]["size"]] for r in never]
+        axis.plot(_places(agent, never, settings), top, "^", color=LOOKS[agent][0], markerfacecolor="none")
+    axis.plot(list(caps), list(caps.values()), ":", color="black", linewidth=0.8)
+    axis.set(xlabel="size N", ylabel="episodes to solve (median, quartiles)", yscale="log")
+    axis.set(title="time to solve (△ median never; dotted: episodes allowed)")
+    axis.set_xticks(settings["sizes"])
+
+
+def _draw_shares(axis: Any, results: Results) -> None:
+    settings = results["settings"]
+    for agent in settings["agents"]:
+        rows = [r for r in rows_of(results, "solved_seeds", agent) if r["value"] is not None]
+        draw(axis, agent, _places(agent, rows, settings), [r["value"] for r in rows], marks=True)
+    axis.set(xlabel="size N", ylabel=f"seeds solved, of {settings['seeds']}", title="seeds that solved it")
+    axis.set_ylim(-0.03 * settings["seeds"], 1.03 * settings["seeds"])
+    axis.set_xticks(settings["sizes"])
+    axis.yaxis.get_major_locator().set_params(integer=True)
+
+
+def _places(agent: str, rows: list[Row], settings: dict[str, Any]) -> list[float]:
+    """Sizes, shifted a little for each agent so that equal marks do not hide each other."""
+    shift = settings["agents"].index(agent) - (len(settings["agents"]) - 1) / 2
+    return [r["setting"]["size"] + 0.15 * shift for r in rows]
+
+
+def _draw_ablation(axis: Any, results: Results) -> None:
+    """Variants down, episodes across; what was never solved stands at the right edge."""
+    ablation, n_seeds = results["settings"]["ablation"], results["settings"]["seeds"]
+    names = list(ablation["variants"])
+    edge = 1.6 * max(ablation["caps"])
+    colours = ["#56B4E9", "#D55E00", "#009E73"]
+    for i, size in enumerate(ablation["sizes"]):
+        shift = 0.3 * (i / max(len(ablation["sizes"]) - 1, 1) - 0.5)
+        colour = colours[i % len(colours)]
+        for y, name in enumerate(names):
+            (time,) = rows_of(results, "episodes_to_solve", f"{ABLATED}: {name}", size=size, case=CASE)
+            (solved,) = rows_of(results, "solved_seeds", f"{ABLATED}: {name}", size=size, case=CASE)
+            label = f"N = {size}" if y == 0 else None
+            if time["value"] is None:
+                said = "not run" if solved["value"] is None else f"{solved['value']}/{n_seeds}"
+                axis.plot([edge], [y + shift], ">", color=colour, markerfacecolor="none", label=label)
+                axis.annotate(said, (edge, y + shift), (5, -2), textcoords="offset points", fontsize=5.5, color=colour)
+            else:
+                axis.plot([time["low"], time["high"] or edge], [y + shift] * 2, "-", color=colour)
+                axis.plot([time["value"]], [y + shift], "o", color=colour, label=label)
+    axis.set_yticks(range(len(names)), names)
+    axis.invert_yaxis()
+    axis.set(xscale="log", xlabel="episodes to solve (▷ median never, seeds solved)", title=f"{ABLATED}, {CASE}")
+    axis.set_xlim(right=2.2 * edge)
+    axis.legend(loc="lower left")
+
+
+@contextmanager
+def plot_picture(results: Results) -> Iterator[Any]:
+    """Reachable cells only: a column is at most the row."""
+    picture = results["data"]["picture"]
+    size, looks = picture["size"], picture["looks"]
+    unreachable = np.triu(np.ones((size, size), bool), 1)
+    grids = {"√max u": "root_u", "log₁₀(1 + visits)": "visits"}
+    with canvas(columns=len(looks), rows=2, width=1.7, height=1.75) as (figure, axes):
+        for label, (axis_row, key) in zip(grids, zip(axes, grids.values(), strict=True), strict=True):
+            shown = [np.array(one[key], float) for one in looks]
+            shown = [np.log10(1 + grid) for grid in shown] if key == "visits" else shown
+            masked = [np.ma.masked_where(unreachable, grid) for grid in shown]
+            top = max(grid.max() for grid in masked)
+            for axis, grid, one in zip(axis_row, masked, looks, strict=True):
+                image = axis.imshow(grid, vmin=0.0, vmax=top, cmap="viridis" if key == "root_u" else "cividis")
+                axis.set(xticks=[], yticks=[])
+                axis.grid(False)
+                if key == "root_u":
+                    axis.set_title(f"after {one['episode']:,} episodes")
+            figure.colorbar(image, ax=list(axis_row), label=label, shrink=0.85)
+        solved = picture["episodes_to_solve"]
+        when = f"solved at episode {solved:,}" if solved is not None else "not solved"
+        figure.suptitle(f"{picture['agent']}, N = {size}, one seed, {when}: rows down, columns right", fontsize=8.5)
+        yield figure
+
+
+EXPERIMENT = Experiment(
+    name="deepsea",
+    title="DeepSea, learning agents: episodes to solve against the size",
+    note=(
+        "Which action goes right is drawn per cell, once per run. Solved: the first success from which on the reward is "
+        "found in 10 of 100 episodes; a median that is never reached is null. An agent that no seed could solve at one "
+        "size is not run at larger ones, and the summary says so. Controls: greedy has no exploration at all, "
+        "dqn-small-epsilon ends at ε = 0.01, unstructured-noise is as large as ube-1step's and knows nothing of states. "
+        "Below: ube-deep with one choice changed at a time, and the sweep of each agent's one scale, five values on seeds "
+        "of their own (its score counts twice the cap where unsolved). The maps show where ube-deep is uncertain as it "
+        "learns, √max u over actions for every cell, and where it has been."
+    ),
+    scales={
+        "quick": {
+            "agents": ["dqn", "ube-1step", "boot", "ube-deep"], "sizes": [10], "caps": [500], "seeds": 3,
+            "ablation": None, "tuning": None,
+            "picture": {"size": 10, "cap": 500, "episodes": [0, 100, 200, 500]},
+        },
+        "paper": {
+            "agents": list(PRESETS), "sizes": [10, 15, 20, 30, 40, 50],
+            "caps": [1_000, 1_000, 1_000, 3_000, 10_000, 10_000], "seeds": 10,
+            "largest": {"boot": 30},
+            "ablation": {"sizes": [10, 20], "caps": [1_000, 1_000], "variants": ABLATION},
+            "tuning": {
+                "size": 10, "cap": 1_000, "seeds": 3, "candidates": CANDIDATES,
+                "apply": ["dqn", "ube-1step", "ube-nstep", "bonus", "boot"],
+            },
+            "picture": {"size": 20, "cap": 1_000, "episodes": [0, 100, 200, 400, 1_000]},
+        },
+    },
+    job=job,
+    plots={"deepsea": plot_solving, "deepsea-uncertainty": plot_picture},
+    headline=partial(rows_of_metrics, metrics=("tuned_setting", "episodes_to_solve", "solved_seeds")),
+    keeps_cells=True,
+)  # fmt: skip

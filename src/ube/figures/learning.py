@@ -1,0 +1,58 @@
+"""The learning curve of one run."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ube.errors import UsageError
+from ube.figures.style import canvas
+from ube.files import write_atomically
+
+if TYPE_CHECKING:
+    from ube.runs.training import Run
+
+KINDS = ("png", "svg", "pdf")
+
+
+def plot_run(run: Run, path: Path) -> None:
+    """Writes returns against steps; below them √u and √ν, in the unit of returns, where the agent has any."""
+    kind = path.suffix[1:].lower()
+    if kind not in KINDS:
+        raise UsageError(f"{path}: a picture ends in .{', .'.join(KINDS)}")
+    episodes, metrics, config = run.episodes, run.metrics, run.config
+    roots = {name: np.sqrt(np.maximum(metrics.get(name, np.zeros(0)), 0.0)) for name in ("u", "nu")}
+    roots = {name: values for name, values in roots.items() if np.any(values > 0)}
+    with canvas(rows=2 if roots else 1, width=5.0, height=2.4) as (figure, axes):
+        axis, returns = axes[0, 0], episodes["episode_return"]
+        if len(returns):
+            window = max(1, min(100, len(returns) // 20))
+            axis.plot(episodes["step"], returns, ".", color="#777777", alpha=0.25, markersize=2, linewidth=0)
+            axis.plot(episodes["step"], running_mean(returns, window), color="#0072B2")
+            axis.set_ylabel(f"return (mean of {window} episodes)" if window > 1 else "return")
+        else:
+            axis.text(0.5, 0.5, "no episode has ended", ha="center", transform=axis.transAxes)
+        args = "".join(f", {name} {value}" for name, value in config["env_args"].items())
+        axis.set_title(f"{config['agent']['name']} on {config['env']}{args}, seed {config['seed']}")
+        if roots:
+            looks = {"u": ("#009E73", "√u of the actions taken"), "nu": ("#E69F00", "√ν, the local part")}
+            for name, values in roots.items():
+                axes[1, 0].plot(metrics["step"], values, color=looks[name][0], label=looks[name][1])
+            axes[1, 0].set(ylabel="uncertainty", ylim=(0, None))
+            axes[1, 0].legend()
+            axes[1, 0].sharex(axis)
+        axes[-1, 0].set_xlabel("steps")
+        picture = io.BytesIO()
+        figure.savefig(picture, format=kind)
+    write_atomically(path, picture.getvalue())
+
+
+def running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Of the last `window` values; of as many as there are at the start."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    end = np.arange(1, len(values) + 1)
+    start = np.maximum(end - window, 0)
+    return (total[end] - total[start]) / (end - start)

@@ -1,0 +1,175 @@
+"""One learning run of an experiment: what is asked (a cell), and the few numbers that are kept of it.
+
+The parent process only describes cells, and so needs no JAX; `run_cell` is for the workers of `ube.figures.workers`.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ube.deep.config import agent_config
+from ube.tabular.simulate import episodes_to_solve
+
+Result = dict[str, Any]
+EVALUATION_SEEDS = 2_000_000
+"""Added to the seed of a cell: evaluation must not replay the random numbers of training."""
+
+
+@dataclass(frozen=True)
+class LearningCell:
+    env: str
+    agent: str
+    """A preset."""
+    seed: int
+    steps: int
+    env_args: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """Fields of the agent to replace."""
+    chunk: int = 10_000
+    """Steps between two looks at the stop rule."""
+    stop: Literal["never", "solved"] = "never"
+    max_episodes: int | None = None
+    """Episodes after these do not count."""
+    bins: int = 1
+    """Equal parts of `steps` for which episodes, successes and returns are added up."""
+    evaluation_episodes: int = 0
+    """Played after training without learning, greedy but for ε and again by the agent's own policy."""
+    watch: Callable[[Any, Any], Any] | None = None
+    """Called with (session, chunk) after each chunk, in the worker; what it gives is kept. A function of a module."""
+
+    @property
+    def name(self) -> str:
+        args = "".join(f", {key}={value}" for key, value in self.env_args.items())
+        changes = "".join(f", {key}={value}" for key, value in self.overrides.items())
+        return f"{self.agent}{changes} on {self.env}{args}, seed {self.seed}"
+
+    @property
+    def program(self) -> str:
+        """Cells alike in this mostly share a compiled program: numbers with a decimal point are its inputs."""
+        changes = {key: value for key, value in self.overrides.items() if not isinstance(value, float)}
+        return json.dumps([self.env, self.env_args, self.agent, changes, self.steps, self.chunk])
+
+    @functools.cached_property
+    def spec(self) -> dict[str, Any]:
+        """All that decides the result: also the agent as it is configured today, the code and the packages."""
+        watch = None if self.watch is None else _digest(_meaning(textwrap.dedent(inspect.getsource(self.watch))))
+        asked = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | {"watch": watch}
+        agent = dataclasses.asdict(agent_config(self.agent, self.overrides))
+        made_with = {"code": code_digest(), **_package_versions()}
+        return json.loads(json.dumps({**asked, "agent_config": agent, "made_with": made_with}))
+
+    @property
+    def key(self) -> str:
+        return _digest(json.dumps(self.spec, sort_keys=True))
+
+
+def run_cell(cell: LearningCell) -> Result:
+    from ube.deep.session import Session
+    from ube.envs import make
+    from ube.runs.training import enable_compilation_cache, evaluate
+
+    enable_compilation_cache()
+    began = time.perf_counter()
+    overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in cell.overrides.items()}
+    session = Session(make(cell.env, **cell.env_args), agent_config(cell.agent, overrides), cell.seed)
+    goal = session.env.success_return
+    step, episode_return, watched = np.zeros(0, int), np.zeros(0), []
+    for chunk in session.run(cell.steps, cell.chunk):
+        step = np.append(step, chunk.episodes.step)
+        episode_return = np.append(episode_return, chunk.episodes.episode_return)
+        if cell.watch is not None:
+            watched.append(cell.watch(session, chunk))
+        if cell.stop == "solved" and solved_at(episode_return[: cell.max_episodes], goal) is not None:
+            break
+    counted = np.flatnonzero(step <= cell.steps)[: cell.max_episodes]
+    result = {
+        "steps": chunk.step,
+        "episodes": len(counted),
+        **successes(step[counted], episode_return[counted], goal),
+        "bins": binned(step[counted], episode_return[counted], goal, cell.steps, cell.bins),
+        "watched": watched,
+    }
+    if cell.evaluation_episodes:
+        for policy in ("greedy", "own"):
+            played = evaluate(
+                session, chunk.carry.learner, session.instance, cell.evaluation_episodes, own=policy == "own",
+                seed=EVALUATION_SEEDS + cell.seed,
+            )  # fmt: skip
+            result[f"{policy}_returns"] = played.episode_return.tolist()
+    return result | {"seconds": round(time.perf_counter() - began, 2)}
+
+
+def solved_at(returns: np.ndarray, goal: float | None) -> int | None:
+    """The first success, counted from 1, from which on 10 of 100 episodes succeed: the rule of the tabular half."""
+    return None if goal is None else episodes_to_solve((returns >= goal).astype(float))
+
+
+def successes(step: np.ndarray, returns: np.ndarray, goal: float | None) -> Result:
+    """How many there were, when the first was, and when the task was solved; None for never."""
+    if goal is None:
+        return {"successes": None, "first_success_episode": None, "first_success_step": None, "episodes_to_solve": None}
+    found = np.flatnonzero(returns >= goal)
+    return {
+        "successes": len(found),
+        "first_success_episode": int(found[0]) + 1 if len(found) else None,
+        "first_success_step": int(step[found[0]]) if len(found) else None,
+        "episodes_to_solve": solved_at(returns, goal),
+    }
+
+
+def binned(step: np.ndarray, returns: np.ndarray, goal: float | None, steps: int, bins: int) -> Result:
+    """Sums over the episodes that ended in each of `bins` equal parts of 1..steps."""
+    part = (step - 1) * bins // steps
+    won = returns >= (np.inf if goal is None else goal)
+    return {
+        "episodes": np.bincount(part, minlength=bins).tolist(),
+        "returns": np.bincount(part, returns, bins).tolist(),
+        "successes": np.bincount(part, won, bins).tolist(),
+    }
+
+
+@functools.cache
+def code_digest() -> str:
+    """Of all code that decides what a cell gives, whatever its comments say: results of two versions never mix."""
+    home = Path(__file__).parent.parent
+    files = [*(home / "deep").glob("*.py"), *(home / "envs").glob("*.py"), Path(__file__)]
+    files += [home / name for name in ("backups.py", "linear.py", "acting.py", "runs/training.py")]
+    return _digest("\n".join(f"{file.relative_to(home)} {_meaning(file.read_text())}" for file in sorted(files)))
+
+
+def _meaning(source: str) -> str:
+    """The syntax tree without docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [x for x in body if not (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _package_versions() -> dict[str, str]:
+    found = {}
+    for name in ("jax", "jaxlib", "flax", "optax", "gymnax", "navix"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:20]

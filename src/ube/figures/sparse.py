@@ -1,0 +1,140 @@
+"""Sparse rewards: success against steps where nothing points the way."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ube.deep.config import PRESETS
+from ube.figures.experiment import Experiment, Progress, Results
+from ube.figures.learning_cells import LearningCell, Result
+from ube.figures.results import Row, mean_interval, mean_intervals, quartiles, row, rows_of_metrics
+from ube.figures.style import canvas, draw, legend_below
+from ube.figures.workers import Workers
+
+BINS = 20
+REMEDY = "pip install 'ube-rl[grids]'"
+
+
+def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Path) -> Results:
+    seeds = range(first_seed, first_seed + settings["seeds"])
+    grids = importlib.util.find_spec("navix") is not None
+    tasks = [task for task in settings["tasks"] if grids or not task["env"].startswith("Navix-")]
+    left_out = [
+        {"env": task["env"], "why": f"left out: navix is not installed; {REMEDY}"}
+        for task in settings["tasks"]
+        if task not in tasks
+    ]
+    summary: list[Row] = []
+    curves: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    with Workers(kept, progress) as workers:
+        for task in tasks:
+            label = task_label(task)
+            cells = [cell(task, agent, seed) for agent in settings["agents"] for seed in seeds]
+            results = iter(workers.run(f"sparse, {label}", cells))
+            curves[label] = {}
+            for agent in settings["agents"]:
+                runs = [next(results) for _ in seeds]
+                summary += _rows(agent, {"env": task["env"], **task["env_args"], "steps": task["steps"]}, runs)
+                mean, low, high = mean_intervals(success_rates(runs))
+                curves[label][agent] = {"mean": mean, "low": low, "high": high}
+    data = {"bins": BINS, "steps": {task_label(task): task["steps"] for task in tasks}, "curves": curves}
+    return {"summary": summary, "data": data | {"left_out": left_out}}
+
+
+def task_label(task: dict[str, Any]) -> str:
+    return ", ".join([task["env"], *(f"{name} {value}" for name, value in task["env_args"].items())])
+
+
+def cell(task: dict[str, Any], agent: str, seed: int) -> LearningCell:
+    return LearningCell(task["env"], agent, seed, task["steps"], env_args=task["env_args"], bins=BINS)
+
+
+def success_rates(runs: list[Result]) -> np.ndarray:
+    """(seeds, bins): share of the episodes ending in a bin that succeeded, NaN where none ended."""
+    won, episodes = (np.array([run["bins"][key] for run in runs], float) for key in ("successes", "episodes"))
+    return np.where(episodes > 0, won / np.maximum(episodes, 1), np.nan)
+
+
+def _rows(agent: str, setting: dict[str, Any], runs: list[Result]) -> list[Row]:
+    firsts = [math.inf if run["first_success_step"] is None else run["first_success_step"] for run in runs]
+    won, episodes = (np.array([run["bins"][key] for run in runs]) for key in ("successes", "episodes"))
+    last = slice(-BINS // 4, None)
+    rate = won[:, last].sum(1) / np.maximum(episodes[:, last].sum(1), 1)
+    return [
+        row(agent, setting, "successes", *mean_interval(np.array([run["successes"] for run in runs]))),
+        row(agent, setting, "first_success_step", *quartiles(np.array(firsts))),
+        row(agent, setting, "seeds_with_success", int(np.isfinite(firsts).sum())),
+        row(agent, setting, "success_rate_last_quarter", *mean_interval(rate)),
+    ]
+
+
+@contextmanager
+def plot_success(results: Results) -> Iterator[Any]:
+    data = results["data"]
+    columns = min(3, len(data["curves"]))
+    n_rows = math.ceil(len(data["curves"]) / columns)
+    with canvas(columns=columns, rows=n_rows, width=3.0, height=2.3) as (figure, axes):
+        for axis in axes.flat[len(data["curves"]) :]:
+            axis.set_axis_off()
+        for axis, (label, curves) in zip(axes.flat, data["curves"].items(), strict=False):
+            x = (np.arange(data["bins"]) + 0.5) * data["steps"][label] / data["bins"]
+            for agent, curve in curves.items():
+                mean, low, high = (np.array(curve[key], float) for key in ("mean", "low", "high"))
+                draw(axis, agent, x, mean, np.clip(low, 0, 1), np.clip(high, 0, 1))
+            axis.set(title=label, xlabel="steps", ylim=(-0.03, 1.03))
+        for axis in axes[:, 0]:
+            axis.set_ylabel("success rate (mean, 95 %)")
+        legend_below(figure, axes.flat[0], 5)
+        if data["left_out"]:
+            names = ", ".join(one["env"] for one in data["left_out"])
+            figure.suptitle(f"left out, navix is not installed: {names}", fontsize=7)
+        yield figure
+
+
+def _task(env: str, steps: int, **env_args: Any) -> dict[str, Any]:
+    return {"env": env, "env_args": env_args, "steps": steps}
+
+
+EXPERIMENT = Experiment(
+    name="sparse",
+    title="Sparse rewards: success against steps",
+    note=(
+        "Nothing is paid before the goal. In MountainCar the car has to swing up; in the tree one wrong turn of fifty ends "
+        "the episode; in DoorKey a key opens the door to the goal; in FourRooms start, goal and gaps are drawn anew every "
+        "episode. first_success_step is the median over seeds with quartiles, null where the median seed never got there; "
+        "successes are counted over all of training. Controls: greedy, dqn-small-epsilon and unstructured-noise. The grids "
+        "need navix (pip install 'ube-rl[grids]'); without it they are left out, and the results say so."
+    ),
+    scales={
+        "quick": {
+            "agents": ["dqn", "ube-deep"], "seeds": 2,
+            "tasks": [_task("Tree-v0", 5_000, depth=10), _task("MountainCarSparse-v0", 10_000)],
+        },
+        "paper": {
+            "agents": list(PRESETS), "seeds": 5,
+            "tasks": [
+                _task("MountainCarSparse-v0", 60_000),
+                _task("Tree-v0", 60_000, depth=50),
+                _task("Navix-DoorKey-5x5-v0", 100_000),
+                _task("Navix-DoorKey-6x6-v0", 100_000),
+                _task("Navix-DoorKey-8x8-v0", 200_000),
+                _task("Navix-FourRooms-v0", 200_000),
+            ],
+        },
+    },
+    job=job,
+    plots={"sparse": plot_success},
+    headline=partial(
+        rows_of_metrics,
+        metrics=("successes", "first_success_step", "seeds_with_success", "success_rate_last_quarter"),
+    ),
+    keeps_cells=True,
+)  # fmt: skip
