@@ -17,7 +17,7 @@ from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
 from ube.figures.results import Row, quartiles, row, rows_of, rows_of_metrics
 from ube.figures.style import LOOKS, canvas, draw, legend_below
-from ube.figures.sweep import CANDIDATES, draw_sweep, sweep
+from ube.figures.sweep import APPLY, CANDIDATES, applied, draw_sweep, sweep
 from ube.figures.workers import Workers
 
 ABLATED = "ube-deep"
@@ -46,8 +46,8 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
         if settings["tuning"]:
             rows, best = _tuning(settings["tuning"], workers)
             summary += rows
-        applied = settings["tuning"]["apply"] if settings["tuning"] else []
-        agents = {agent: (agent, best[agent] if agent in applied else {}) for agent in settings["agents"]}
+        tuned = applied(settings["tuning"], best)
+        agents = {agent: (agent, tuned.get(agent, {})) for agent in settings["agents"]}
         rows, data["not_run"] = _solve(
             workers, "deepsea", agents, settings["sizes"], settings["caps"], seeds, {}, settings.get("largest", {})
         )
@@ -278,11 +278,10 @@ EXPERIMENT = Experiment(
         "paper": {
             "agents": list(PRESETS), "sizes": [10, 15, 20, 30, 40, 50],
             "caps": [1_000, 1_000, 1_000, 3_000, 10_000, 10_000], "seeds": 10,
-            "largest": {"boot": 30},
+            "largest": {"boot": 20},
             "ablation": {"sizes": [10, 20], "caps": [1_000, 1_000], "variants": ABLATION},
             "tuning": {
-                "size": 10, "cap": 1_000, "seeds": 3, "candidates": CANDIDATES,
-                "apply": ["dqn", "ube-1step", "ube-nstep", "bonus", "boot"],
+                "size": 10, "cap": 1_000, "seeds": 3, "candidates": CANDIDATES, "apply": APPLY,
             },
             "picture": {"size": 20, "cap": 1_000, "episodes": [0, 100, 200, 400, 1_000]},
         },

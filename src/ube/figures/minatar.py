@@ -16,7 +16,7 @@ from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
 from ube.figures.results import Row, iqm, mean_interval, mean_intervals, row, rows_of, rows_of_metrics
 from ube.figures.style import LOOKS, canvas, draw, legend_below
-from ube.figures.sweep import CANDIDATES, draw_sweep, sweep
+from ube.figures.sweep import APPLY, CANDIDATES, applied, draw_sweep, sweep
 from ube.figures.workers import Workers
 
 BINS = 20
@@ -36,7 +36,7 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
         if settings["tuning"]:
             rows, best = _tuning(settings["tuning"], workers)
             summary += rows
-        tuned = best if settings["tuning"] and settings["tuning"]["apply"] else {}
+        tuned = applied(settings["tuning"], best)
         for game in settings["games"]:
             cells = [
                 cell(game, agent, tuned.get(agent, {}), seed, settings["steps"], settings["evaluation_episodes"])
@@ -184,7 +184,7 @@ EXPERIMENT = Experiment(
             "agents": list(PRESETS), "games": GAMES, "steps": 200_000, "seeds": 5,
             "evaluation_episodes": 30, "resamples": 2_000,
             "tuning": {
-                "game": "Breakout-MinAtar", "steps": 100_000, "seeds": 3, "candidates": CANDIDATES, "apply": False,
+                "game": "Breakout-MinAtar", "steps": 100_000, "seeds": 3, "candidates": CANDIDATES, "apply": APPLY,
             },
         },
     },

@@ -33,7 +33,8 @@ def sweep(
 ) -> tuple[list[Row], dict[str, dict[str, float]]]:  # fmt: skip
     """Rows, and the best overrides of each agent.
 
-    tuning: {"seeds": …, "candidates": …}. make: (agent, overrides, seed) -> cell. where: added to each row's setting.
+    tuning: {"seeds": …, "candidates": …, "apply": …}, the last as in `applied`.
+    make: (agent, overrides, seed) -> cell. where: added to each row's setting.
     """
     seeds = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning["seeds"])
     tried = [
@@ -56,6 +57,18 @@ def sweep(
         (field, value), *_ = best[agent].items()
         rows.append(row(agent, {**where, "field": field}, "tuned_setting", value))
     return rows, best
+
+
+APPLY = {name: name for name in ("dqn", "ube-1step", "ube-nstep", "bonus", "boot")} | {
+    "unstructured-noise": "ube-1step"
+}
+"""Reported agent -> the agent whose best setting it gets. Not ube-deep, which has one setting everywhere; noise without
+structure gets the β of the agent it is the control of."""
+
+
+def applied(tuning: dict[str, Any] | None, best: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Overrides of the agents that are reported at their best."""
+    return {agent: best[source] for agent, source in tuning["apply"].items()} if tuning else {}
 
 
 def draw_sweep(axis: Any, results: Results, label: str, log: bool) -> None:
