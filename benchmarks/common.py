@@ -76,12 +76,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def arguments(description: str | None, name: str, **hidden: Any) -> argparse.Namespace:
-    """--out, and hidden switches for runs that a benchmark starts itself."""
+def arguments(description: str | None, name: str, **switches: Any) -> argparse.Namespace:
+    """--out, and further switches: hidden unless they bring a help text, as those of runs that a benchmark starts itself."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks") / f"{name}.json", help="results file")
-    for switch, settings in hidden.items():
-        parser.add_argument(f"--{switch}", help=argparse.SUPPRESS, **settings)
+    for switch, settings in switches.items():
+        parser.add_argument(f"--{switch}", **{"help": argparse.SUPPRESS} | settings)
     return parser.parse_args()
 
 

@@ -1,0 +1,148 @@
+"""The compiled loop: repeatable to the bit, independent of how it is cut, the same for seeds in turn and at once.
+
+`cd tests && python -m deep.test_loop` writes golden.json anew: only after a change that is meant to change what agents do.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from deep.tiny import CHUNK, played, returns, session, weight
+from ube.deep import replay as ring
+from ube.deep.config import PRESETS
+
+GOLDEN = Path(__file__).parent / "golden.json"
+
+
+def trace(preset: str) -> dict[str, Any]:
+    """What an agent did and learned. Rounding differs between machines and grows, so only the early part is kept whole."""
+    carry, log = played(session(preset), 300)
+    early = log.ended & (np.arange(300) < 100)
+    return {
+        "returns": np.round(np.asarray(log.episode_return)[early], 5).tolist(),
+        "mean_return": float(returns(log).mean()),
+        "q": weight(carry.learner.q),
+        "u": weight(carry.learner.u),
+        "nu": float(log.nu[:100].sum()),
+    }
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_golden_trace(preset: str) -> None:
+    golden, now = json.loads(GOLDEN.read_text())[preset], trace(preset)
+    assert now["returns"] == pytest.approx(golden["returns"], abs=1e-4)
+    for name in ("q", "u", "nu"):
+        assert now[name] == pytest.approx(golden[name], rel=1e-3), name
+
+
+def fingerprint(preset: str, seed: int = 0) -> str:
+    """Of the log and all that was learned, every bit."""
+    carry, log = played(session(preset, seed), 200)
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves((carry.learner, carry.replay, log)):
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def test_the_same_seed_gives_the_same_bits_in_another_process() -> None:
+    here = fingerprint("ube-1step")
+    assert here == fingerprint("ube-1step")
+    code = "from deep.test_loop import fingerprint; print(fingerprint('ube-1step'))"
+    folder = Path(__file__).parents[1]
+    there = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == here
+
+
+@pytest.mark.parametrize("preset", ["dqn", "ube-1step", "boot", "ube-deep"])
+def test_seeds_differ_in_weights_environment_and_exploration(preset: str) -> None:
+    run = session(preset)
+    one, other = (run.loop.start(jax.random.key(seed), run.knobs) for seed in (0, 1))
+    kernels = [np.asarray(carry.learner.q["params"]["trunk"]["Dense_0"]["kernel"]) for carry in (one, other)]
+    assert (kernels[0] != kernels[1]).mean() > 0.99
+    assert (one.instance.right != other.instance.right).any()
+    # The same weights in the same sea with another key: other actions, and so other cells
+    swapped = jax.tree.map(jnp.copy, one)._replace(key=other.key)
+    first, second = (run.loop.chunk(carry, run.knobs, CHUNK, True)[0] for carry in (one, swapped))
+    assert (np.asarray(first.replay.rows.action[:100]) != np.asarray(second.replay.rows.action[:100])).any()
+
+
+def test_the_length_of_chunks_does_not_change_a_run() -> None:
+    def episodes(chunk: int) -> tuple[np.ndarray, ...]:
+        parts = [part.episodes for part in session("dqn").run(208, chunk)]
+        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+    by_hundreds, by_fifties = episodes(100), episodes(50)
+    for one, other in zip(by_hundreds, by_fifties, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(by_hundreds[0], np.arange(8, 209, 8))  # episodes of 8 steps
+    np.testing.assert_array_equal(by_hundreds[2], 8)
+
+
+def test_a_run_takes_the_steps_it_was_asked_for() -> None:
+    parts = list(session("dqn").run(208, 100))
+    assert [part.step for part in parts] == [8, 108, 208]
+    assert "loss" not in parts[0].metrics  # the warm-up learns nothing
+    assert parts[1].metrics["loss"] > 0
+    assert parts[2].metrics["epsilon"] == pytest.approx(0.1)  # 200 steps after the warm-up
+    assert int(parts[2].carry.learner.updates) == 200
+
+
+def test_seeds_at_once_agree_with_seeds_in_turn() -> None:
+    run = session("ube-1step")
+    loop, knobs, seeds = run.loop, run.knobs, (0, 1, 2)
+    batch = loop.start_seeds(jnp.stack([jax.random.key(seed) for seed in seeds]), knobs)
+    logs = []
+    for _ in range(2):
+        batch, log, _ = loop.chunk_seeds(batch, knobs, CHUNK, True)
+        logs.append(log)
+    for i, seed in enumerate(seeds):
+        carry, log = played(session("ube-1step", seed), 200)
+        together = jax.tree.map(lambda *parts, i=i: np.concatenate([part[i] for part in parts]), *logs)
+        np.testing.assert_array_equal(together.ended, log.ended)
+        np.testing.assert_allclose(together.episode_return, log.episode_return, atol=1e-5)
+        np.testing.assert_allclose(together.u, log.u, rtol=2e-3, atol=1e-4)
+        mine = jax.tree.map(lambda leaf, i=i: leaf[i], batch.learner.q)
+        assert weight(mine) == pytest.approx(weight(carry.learner.q), rel=1e-3)
+
+
+def test_numbers_may_change_without_compiling_again() -> None:
+    loop = session("ube-1step").loop
+    before_carry, _ = played(session("ube-1step"))
+    compiled = loop.chunk._cache_size()
+    changes = {"beta": 5.0, "prior": 0.5, "discount": 0.5, "learning_rate": 0.1, "u_learning_rate": 0.1, "warmup": 9}
+    for name, value in changes.items():
+        run = session("ube-1step", **{name: value})
+        assert run.loop is loop
+        carry, _ = played(run)
+        changed = weight((carry.learner.q, carry.learner.u)) != weight((before_carry.learner.q, before_carry.learner.u))
+        assert changed or name == "warmup"
+    assert loop.chunk._cache_size() == compiled
+    assert session("ube-1step", n=2).loop is not loop
+
+
+def test_the_replay_is_a_queue_that_forgets_the_oldest() -> None:
+    capacity = 7
+    replay = ring.empty_replay({"x": jnp.zeros(2), "a": jnp.int32(0)}, capacity)
+    naive: deque[int] = deque(maxlen=capacity)
+    add, sample = jax.jit(ring.add), jax.jit(ring.sample, static_argnums=2)
+    for i in range(1, 20):
+        replay = add(replay, {"x": jnp.full(2, float(i)), "a": jnp.int32(i)})
+        naive.append(i)
+        drawn = sample(replay, jax.random.key(i), 200)
+        assert set(np.asarray(drawn["a"])) == set(naive)
+        np.testing.assert_array_equal(drawn["x"], np.stack([drawn["a"]] * 2, 1))
+    share = np.bincount(np.asarray(sample(replay, jax.random.key(0), 7_000)["a"]))[13:] / 7_000
+    np.testing.assert_allclose(share, 1 / 7, atol=0.03)
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps({preset: trace(preset) for preset in PRESETS}, indent=1) + "\n")
