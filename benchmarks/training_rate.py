@@ -1,8 +1,9 @@
 """Steps per second of whole training loops on one core: ours against PyTorch's, UBE against DQN, many seeds at once.
 
 Every contender is a process of its own with one thread, all on the same core, and all of a group take turns; the best of
-the repeats counts, after compilation. Contenders of a group share the network, the batch, the rate of updates, the
-optimiser, the loss and ε = 0.1 of ε-greedy agents. `start` is what comes before: building, filling the replay, compiling.
+the repeats counts, after compilation. A `core share` below 1 says that others used the core meanwhile. Contenders of a
+group share the network, the batch, the rate of updates, the optimiser, the loss and the ε = 0.1 of ε-greedy agents.
+`start` is what comes before: building, filling the replay, compiling.
 
 Peers need an interpreter of their own (benchmarks/peers/__init__.py says what is in it), given by --peers: DQN of
 Stable-Baselines3, and a single file of PyTorch and NumPy in the manner of CleanRL. Without it only our ratios are printed.
@@ -30,11 +31,11 @@ FRAMES: Spec = dict(task="frames", batch=32, replay=2_000, warmup=1_000, period=
 # name: (task, steps of a chunk of ours, our agents, whether peers take part)
 GROUPS: dict[str, tuple[Spec, int, tuple[str, ...], bool]] = {
     "DeepSea-20, MLP 64-64, update every step": (DEEP_SEA, 10_000, ("dqn", "ube-1step", "ube-deep", "boot"), True),
-    "Breakout, MinAtar CNN, update every step": (BREAKOUT, 5_000, ("dqn", "ube-1step", "ube-deep"), True),
+    "Breakout, MinAtar CNN, update every step": (BREAKOUT, 2_000, ("dqn", "ube-1step", "ube-deep"), True),
     "Breakout, MinAtar CNN, update every 4 steps": (
         BREAKOUT | {"period": 4, "target": 250}, 10_000, ("dqn", "ube-1step", "ube-deep"), True,
     ),
-    "84x84x4 frames, Nature CNN, update every 4 steps": (FRAMES, 2_000, ("dqn", "ube-1step", "ube-deep"), False),
+    "84x84x4 frames, Nature CNN, update every 4 steps": (FRAMES, 400, ("dqn", "ube-1step", "ube-deep"), False),
 }  # fmt: skip
 
 DEMANDS = (
@@ -107,12 +108,14 @@ def show(name: str, group: dict[str, Any]) -> None:
             who,
             r["best"],
             min(r["steps_per_second"]) / r["best"],
+            r["core_share"],
             r["start_seconds"],
             *(r["best"] / group[c]["best"] for c in columns),
         )
         for who, r in group.items()
     ]
-    common.table((name, "steps/s", "worst/best", "start, s", *(f"to {column}" for column in columns)), rows)
+    head = (name, "steps/s", "worst/best", "core share", "start, s", *(f"to {column}" for column in columns))
+    common.table(head, rows)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
     worker  builds what its SPEC (JSON, argv[1]) asks for, trains one chunk to warm up, prints {"first_seconds": …}
     parent  writes a number of seconds
-    worker  trains whole chunks for at least so long, prints {"steps": …, "seconds": …}
+    worker  trains whole chunks for at least so long, prints {"steps": …, "seconds": …, "cpu_seconds": …}
     …       until the parent closes the pipe
 
 A worker that waits costs nothing, so all contenders of a group stay alive and a slow spell of the machine hits all alike.
@@ -30,10 +30,10 @@ def serve(build: Build) -> None:
     steps = advance()
     _say({"first_seconds": time.perf_counter() - start, "first_steps": steps})
     for line in sys.stdin:
-        steps, start = 0, time.perf_counter()
+        steps, start, cpu = 0, time.perf_counter(), time.process_time()
         while (seconds := time.perf_counter() - start) < float(line) or not steps:
             steps += advance()
-        _say({"steps": steps, "seconds": seconds})
+        _say({"steps": steps, "seconds": seconds, "cpu_seconds": time.process_time() - cpu})
 
 
 def _say(what: dict[str, Any]) -> None:
@@ -85,6 +85,8 @@ def _summary(contender: Contender, first: dict[str, Any], rest: list[dict[str, A
     return {
         "best": best,
         "steps_per_second": rates,
+        # Below 1 where other processes took the core: then rates are too low, and not to be trusted.
+        "core_share": min(answer["cpu_seconds"] / answer["seconds"] for answer in rest),
         "start_seconds": first["first_seconds"] - first["first_steps"] / best,
         "spec": contender.spec,
         "runs": rest,

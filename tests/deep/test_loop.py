@@ -5,6 +5,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections import deque
@@ -58,7 +59,10 @@ def test_the_same_seed_gives_the_same_bits_in_another_process() -> None:
     assert here == fingerprint("ube-1step")
     code = "from deep.test_loop import fingerprint; print(fingerprint('ube-1step'))"
     folder = Path(__file__).parents[1]
-    there = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # as in conftest.py
+    there = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
     assert there.stdout.strip() == here
 
 

@@ -65,9 +65,11 @@ def train(
             if progress is not None:
                 progress(part.step, steps, part.metrics)
         directory.save_state({"learner": jax.device_get(part.carry.learner), "instance": session.instance})
-    except RunError as error:
+    except (RunError, KeyboardInterrupt) as error:
         directory.save_state({"learner": session.last_good, "instance": session.instance})
-        raise RunError(f"{error} in {path}") from None
+        if isinstance(error, RunError):
+            raise RunError(f"{error} in {path}") from None
+        raise
     return Run(directory)
 
 
