@@ -29,7 +29,8 @@ TINY: dict[str, dict[str, Any]] = {
         "agents": ["dqn", "ube-deep"], "sizes": [3, 4], "caps": [60, 40], "seeds": 2,
         "ablation": {"sizes": [3], "caps": [60], "variants": {"as it is": {}, "per step": {"policy": "noise-per-step"}}},
         "tuning": {
-            "size": 3, "cap": 60, "seeds": 2, "candidates": {"ube-deep": {"beta": [0.1, 1.0]}}, "apply": {"ube-deep": "ube-deep"},
+            "size": 3, "cap": 60, "seeds": 2, "candidates": {"ube-deep": {"beta": [0.1, 1.0]}},
+            "apply": {"ube-deep": "ube-deep"},
         },
         "picture": {"size": 3, "cap": 60, "episodes": [0, 60]},
     },

@@ -55,9 +55,9 @@ def fingerprint(preset: str, seed: int = 0) -> str:
 
 
 def test_the_same_seed_gives_the_same_bits_in_another_process() -> None:
-    here = fingerprint("ube-1step")
-    assert here == fingerprint("ube-1step")
-    code = "from deep.test_loop import fingerprint; print(fingerprint('ube-1step'))"
+    here = fingerprint("bonus")
+    assert here == fingerprint("bonus")
+    code = "from deep.test_loop import fingerprint; print(fingerprint('bonus'))"
     folder = Path(__file__).parents[1]
     environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # as in conftest.py
     there = subprocess.run(

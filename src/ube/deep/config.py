@@ -50,7 +50,7 @@ class AgentConfig:
     normalise_features: bool = True
     """Scale φ to |φ| = 1, so that ν ≤ μ in any network and float32 suffices."""
     forgetting: float = 1.0
-    """Σ⁻¹ is multiplied by this before each update; below 1, old features fade."""
+    """What is left of Σ⁻¹ - I/μ after every chunk of steps; below 1, the features of the past fade."""
     sigma_from: Literal["stream", "replay"] = "stream"
     """Σ as it grew with the features of each time, or computed anew from the replay, with the features of now, after
     every chunk of steps."""
@@ -110,7 +110,8 @@ class AgentConfig:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise UsageError(f"{name}={value!r}: {why}")
-        if not self.hidden or not all(isinstance(width, int) and width > 0 for width in self.hidden):
+        widths = self.hidden if isinstance(self.hidden, tuple) else ()
+        if not widths or not all(isinstance(width, int) and width > 0 for width in widths):
             raise UsageError(f"hidden={self.hidden!r}: give at least one positive width, such as (64, 64)")
         self._check_combination()
 
@@ -158,7 +159,7 @@ _RANGES = (
     ("epsilon_steps", 0, math.inf, "at least 1, or 0 for the default of the network"),
     ("random_features", 1, 65_536, "at least 1"),
     ("bin_tables", 1, 1024, "at least 1"),
-    ("forgetting", 0.5, 1.0, "within 0.5..1; 1 forgets nothing"),
+    ("forgetting", 0.0, 1.0, "must be within 0..1; 1 forgets nothing"),
     ("u_learning_rate", 1e-30, 1e3, "must be positive and finite"),
     ("bonus_scale", 0.0, 1e30, "must be 0 or positive and finite"),
     ("ensemble", 1, 1000, "at least 1"),
@@ -236,7 +237,10 @@ def agent_config(agent: str | AgentConfig, overrides: dict[str, Any] | None = No
     for name in overrides or {}:
         if name not in fields:
             raise UsageError(f"{name!r} is not a field of an agent: {_nearest(name, fields)}")
-    return dataclasses.replace(agent, **(overrides or {}))
+    changes = dict(overrides or {})
+    if isinstance(changes.get("hidden"), list):  # as JSON and TOML have it
+        changes["hidden"] = tuple(changes["hidden"])
+    return dataclasses.replace(agent, **changes)
 
 
 def _nearest(value: str, choices: list[str]) -> str:

@@ -71,8 +71,8 @@ class DenseCounts:
         return jnp.maximum((gains * code).sum(-1), 0.0).T
 
     def add(self, state: DenseState, code: jax.Array, action: jax.Array) -> DenseState:
-        sigma = sherman_morrison(state.sigma[action] / self.forgetting, code)
-        information = self.forgetting * state.information[action] + code[:, None] * code[None, :]
+        sigma = sherman_morrison(state.sigma[action], code)
+        information = state.information[action] + code[:, None] * code[None, :]
         return state._replace(
             sigma=state.sigma.at[action].set(sigma),
             information=state.information.at[action].set(information),
@@ -87,11 +87,12 @@ class DenseCounts:
         return state._replace(information=information * share[:, None, None])
 
     def refresh(self, state: DenseState, prior: float) -> DenseState:
-        """Σ from Σ⁻¹, in float64 on the host: rounding never accumulates beyond one chunk of steps."""
-        information = np.asarray(state.information, np.float64)
+        """After a chunk of steps: forgets, and computes Σ from Σ⁻¹ in float64, so that rounding never adds up for longer."""
+        information = self.forgetting * np.asarray(state.information, np.float64)
         with_prior = information + np.eye(self.size) / float(prior)
         root = np.linalg.inv(np.linalg.cholesky(with_prior))
-        return state._replace(sigma=jnp.asarray((root.swapaxes(-1, -2) @ root).astype(np.float32)))
+        sigma = root.swapaxes(-1, -2) @ root
+        return state._replace(sigma=jnp.asarray(sigma, jnp.float32), information=jnp.asarray(information, jnp.float32))
 
 
 class BinState(NamedTuple):

@@ -105,4 +105,11 @@ class Session:
             key, recount_key = jax.random.split(carry.key)
             carry = carry._replace(key=key)
             state = self.loop.recount(carry.learner, carry.replay, recount_key, self.knobs)
-        return carry._replace(learner=carry.learner._replace(counts=counts.refresh(state, self.config.prior)))
+        try:
+            state = counts.refresh(state, self.config.prior)
+        except np.linalg.LinAlgError:
+            raise RunError(
+                f"Σ⁻¹ is no longer positive definite in float32: set normalise_features=true (is "
+                f"{self.config.normalise_features}) or lower prior (is {self.config.prior:g}); the last good state is kept"
+            ) from None
+        return carry._replace(learner=carry.learner._replace(counts=state))

@@ -72,9 +72,10 @@ class RunDirectory:
         except SafetensorError as error:
             raise UsageError(f"{self.path / STATE} cannot be read ({error})") from None
         for name, leaf in _named_leaves(like):
-            found = saved[name].shape if name in saved else "nothing"
-            if found != tuple(leaf.shape):
-                raise UsageError(f"{self.path / STATE}: {name} should have shape {tuple(leaf.shape)}, found {found}")
+            wanted = f"{leaf.dtype} {tuple(leaf.shape)}"
+            found = f"{saved[name].dtype} {saved[name].shape}" if name in saved else "nothing"
+            if found != wanted:
+                raise UsageError(f"{self.path / STATE}: {name} should be {wanted}, found {found}")
         names = [name for name, _ in _named_leaves(like)]
         return jax.tree.unflatten(jax.tree.structure(like), [saved[name] for name in names])
 

@@ -46,6 +46,8 @@ def train(
     enable_compilation_cache()
     if seed < 0 or seed >= 2**32:
         raise UsageError(f"seed={seed}: within 0..{2**32 - 1}")
+    if steps < 1:
+        raise UsageError(f"steps={steps}: at least 1")
     config = agent_config(agent, overrides)
     session = Session(make(env, **(env_args or {})), config, seed)
     path = (
@@ -105,10 +107,12 @@ class Run:
     @cached_property
     def agent(self) -> TrainedAgent:
         config = self.config
-        fields = {**config["agent"], "hidden": tuple(config["agent"]["hidden"])}
-        fields["reward_clip"] = np.inf if fields["reward_clip"] is None else fields["reward_clip"]
-        env = make(config["env"], **config["env_args"])
-        session = Session(env, AgentConfig(**fields), config["seed"])
+        try:
+            fields = {**config["agent"], "reward_clip": config["agent"]["reward_clip"] or np.inf}
+            env = make(config["env"], **config["env_args"])
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r})") from None
+        session = Session(env, agent_config(AgentConfig(), fields), config["seed"])
         like = jax.eval_shape(session.loop.start, jax.random.key(0), session.knobs)
         state = self.directory.load_state({"learner": like.learner, "instance": like.instance})
         return TrainedAgent(env, session, *jax.tree.map(jax.numpy.asarray, (state["learner"], state["instance"])))
