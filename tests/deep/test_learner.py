@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deep.tiny import SEA, played, returns, session
-from ube.deep.learner import Learner, Transition
+from ube.deep.learner import Learner, LearnerState, Transition
 
 UBE_PRESETS = ["ube-1step", "ube-nstep", "ube-deep", "unstructured-noise"]
 SCALE = 1e6
@@ -204,10 +204,16 @@ def batch_of(rows: int, members: int, codes: int) -> Transition:
     )  # fmt: skip
 
 
+def with_other_targets(state: LearnerState) -> LearnerState:
+    """Target networks that are not the networks, as between two copies."""
+    q_target, u_target = jax.tree.map(lambda leaf: 2 * leaf + 0.3, (state.q, state.u))
+    return state._replace(q_target=q_target, u_target=u_target)
+
+
 @pytest.mark.parametrize(("preset", "members", "prior"), [("ube-nstep", 1, 0.0), ("boot", 10, 3.0)])
 def test_q_regresses_on_one_step_targets(preset: str, members: int, prior: float) -> None:
     run = session(preset)
-    state = played(run)[0].learner
+    state = with_other_targets(played(run)[0].learner)
     batch = batch_of(16, members, 0)
     batch = batch._replace(mask=np.ones_like(batch.mask) if members == 1 else batch.mask)
     x, next_x = (part.reshape(16, -1).astype(float) for part in (batch.observation, batch.next_observation))
@@ -231,6 +237,28 @@ def test_q_regresses_on_one_step_targets(preset: str, members: int, prior: float
         for old, new in zip(jax.tree.leaves(state.q), jax.tree.leaves(after.q), strict=True):
             moved = np.moveaxis(np.asarray(old != new), -2, 0).reshape(members, -1).any(1)
             np.testing.assert_array_equal(moved, np.arange(members) != 3)
+
+
+def test_u_regresses_on_what_follows_by_the_policy_of_now() -> None:
+    run = session("ube-deep", beta=0.5, discount=0.8)
+    learner = run.loop.learner
+    state = with_other_targets(played(run)[0].learner)._replace(largest_return=jnp.float32(3.0))
+    batch = batch_of(16, 1, 0)
+    x, next_x = (part.reshape(16, -1).astype(np.float32) for part in (batch.observation, batch.next_observation))
+    code, next_code = (learner.counts.code(state.counts, part, part) for part in (x, next_x))
+    batch = batch._replace(code=code, next_code=next_code, mask=np.ones((16, 1), np.float32))
+    u_next = np.maximum(forward(state.u_target, next_x)[:, 0], 0) + np.asarray(
+        learner.counts.nu(state.counts, next_code)
+    )
+    a_next = (forward(state.q_target, next_x)[:, 0] + 0.5 * 3.0 * np.sqrt(u_next)).argmax(1)
+    target = 0.8**2 * batch.continues * u_next[np.arange(16), a_next]
+    error = target - forward(state.u, x)[np.arange(16), 0, batch.action]
+    assert set(a_next) == {0, 1}
+    update = jax.jit(learner.update)
+    after, metrics = update(state, batch, jax.random.key(0), run.knobs)
+    assert float(metrics["u_loss"]) == pytest.approx((error**2).mean(), rel=1e-4)
+    blind, _ = update(state._replace(u=state.u_target), batch, jax.random.key(0), run.knobs)
+    assert same_bits(after.q, blind.q)  # what u thinks does not reach Q
 
 
 def test_members_of_an_ensemble_differ_and_see_different_data() -> None:
