@@ -26,8 +26,8 @@ TINY: dict[str, dict[str, Any]] = {
     },
     "riverswim": {"states": 3, "horizon": 5, "episodes": 20, "seeds": 3, "tuning_seeds": 2},
     "deepsea": {
-        "agents": ["dqn", "ube-deep"], "sizes": [3, 4], "caps": [60, 40], "seeds": 2,
-        "ablation": {"sizes": [3], "caps": [60], "variants": {"as it is": {}, "per step": {"policy": "noise-per-step"}}},
+        "agents": ["ube-deep"], "sizes": [3, 4], "caps": [60, 40], "seeds": 2,
+        "ablation": {"sizes": [3], "caps": [60], "variants": {"as it is": {}, "half of β": {"beta": 0.5}}},
         "tuning": {
             "size": 3, "cap": 60, "seeds": 2, "candidates": {"ube-deep": {"beta": [0.1, 1.0]}},
             "apply": {"ube-deep": "ube-deep"},
