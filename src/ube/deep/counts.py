@@ -20,7 +20,8 @@ from ube.linear import sherman_morrison
 
 class DenseState(NamedTuple):
     sigma: jax.Array  # (A, D, D)
-    information: jax.Array  # (A, D, D) Σ⁻¹ - I/μ, from which `refresh` computes Σ without accumulated rounding
+    information: jax.Array  # (A, D, D) what this chunk of steps added to Σ⁻¹
+    settled: jax.Array  # (2, A, D, D) the rest of Σ⁻¹ - I/μ, as a float32 and what it leaves over: 48 bits in all
     visits: jax.Array  # (A,)
     frequencies: jax.Array  # (d, F) of the Fourier features
     phases: jax.Array  # (F,)
@@ -47,6 +48,7 @@ class DenseCounts:
         return DenseState(
             sigma=jnp.tile(prior * jnp.eye(self.size), (self.n_actions, 1, 1)),
             information=jnp.zeros((self.n_actions, self.size, self.size)),
+            settled=jnp.zeros((2, self.n_actions, self.size, self.size)),
             visits=jnp.zeros(self.n_actions),
             frequencies=jax.random.normal(frequency_key, (self.n_inputs, self.n_random)),
             phases=jax.random.uniform(phase_key, (self.n_random,), maxval=2 * jnp.pi),
@@ -84,15 +86,21 @@ class DenseCounts:
         taken = jax.nn.one_hot(actions, self.n_actions)  # (N, A)
         information = jnp.einsum("na,nd,ne->ade", taken, codes, codes)
         share = state.visits / jnp.maximum(taken.sum(0), 1.0)
-        return state._replace(information=information * share[:, None, None])
+        return state._replace(information=information * share[:, None, None], settled=jnp.zeros_like(state.settled))
 
     def refresh(self, state: DenseState, prior: float) -> DenseState:
         """After a chunk of steps: forgets, and computes Σ from Σ⁻¹ in float64, so that rounding never adds up for longer."""
-        information = self.forgetting * np.asarray(state.information, np.float64)
+        parts = np.asarray(state.settled, np.float64)
+        information = self.forgetting * (parts[0] + parts[1] + np.asarray(state.information, np.float64))
         with_prior = information + np.eye(self.size) / float(prior)
         root = np.linalg.inv(np.linalg.cholesky(with_prior))
         sigma = root.swapaxes(-1, -2) @ root
-        return state._replace(sigma=jnp.asarray(sigma, jnp.float32), information=jnp.asarray(information, jnp.float32))
+        rounded = information.astype(np.float32)
+        return state._replace(
+            sigma=jnp.asarray(sigma, jnp.float32),
+            information=jnp.zeros_like(state.information),
+            settled=jnp.asarray(np.stack([rounded, (information - rounded).astype(np.float32)])),
+        )
 
 
 class BinState(NamedTuple):

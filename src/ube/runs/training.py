@@ -109,10 +109,10 @@ class Run:
         config = self.config
         try:
             fields = {**config["agent"], "reward_clip": config["agent"]["reward_clip"] or np.inf}
-            env = make(config["env"], **config["env_args"])
+            env, seed = make(config["env"], **config["env_args"]), config["seed"]
         except (KeyError, TypeError) as error:
             raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r})") from None
-        session = Session(env, agent_config(AgentConfig(), fields), config["seed"])
+        session = Session(env, agent_config(AgentConfig(), fields), seed)
         like = jax.eval_shape(session.loop.start, jax.random.key(0), session.knobs)
         state = self.directory.load_state({"learner": like.learner, "instance": like.instance})
         return TrainedAgent(env, session, *jax.tree.map(jax.numpy.asarray, (state["learner"], state["instance"])))
