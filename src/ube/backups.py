@@ -24,7 +24,7 @@ def q_learning_target(r_t: Array, continues_t: Array, discount: Array, q_t: Arra
 
 
 def ube_target(nu_tm1: Array, continues_t: Array, discount: Array, u_t: Array) -> Array:
-    """y = ν(s, a) + γ² u(s', a') (Algorithm 1): `discount` is γ, squared here and nowhere else."""
+    """y = ν(s, a) + γ² u(s', a') (Algorithm 1): `discount` is γ, and is squared here."""
     return bootstrapped(nu_tm1, continues_t, discount**2, u_t)
 
 

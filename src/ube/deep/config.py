@@ -140,10 +140,6 @@ class AgentConfig:
             )
 
     @property
-    def uses_counts(self) -> bool:
-        return self.features != "none"
-
-    @property
     def uses_u(self) -> bool:
         return self.u_network != "none"
 

@@ -62,7 +62,7 @@ class Loop:
         self.learner = Learner(shape, env)
         self.start = jax.jit(self._start)
         self.chunk = jax.jit(self._chunk, static_argnums=(2, 3), donate_argnums=0)
-        # The same over a batch of seeds: pays on an accelerator; on a CPU, seeds in turn are as fast (benchmarks).
+        # The same over a batch of seeds.
         self.start_seeds = jax.jit(jax.vmap(self._start, (0, None)))
         self.chunk_seeds = jax.jit(self._chunk_seeds, static_argnums=(2, 3), donate_argnums=0)
         self.begin = jax.jit(self._begin)

@@ -263,7 +263,7 @@ EXPERIMENT = Experiment(
     note=(
         "Which action goes right is drawn per cell, once per run. Solved: the first success from which on the reward is "
         "found in 10 of 100 episodes; a median that is never reached is null. An agent that no seed could solve at one "
-        "size is not run at larger ones, and boot, whose ten networks cost several times as much a step, only up to 20; the "
+        "size is not run at larger ones, and boot, for its ten networks, only up to 20; the "
         "summary says so. Every agent but ube-deep, which has one setting everywhere, is reported at the best of its sweep, "
         "unstructured-noise at that of ube-1step. Controls: greedy has no exploration at all, "
         "dqn-small-epsilon ends at ε = 0.01, unstructured-noise is as large as ube-1step's and knows nothing of states. "
