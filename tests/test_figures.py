@@ -36,7 +36,10 @@ TINY: dict[str, dict[str, Any]] = {
     },
     "sparse": {
         "agents": ["dqn"], "seeds": 2,
-        "tasks": [{"env": "Tree-v0", "env_args": {"depth": 2}, "steps": 300}],
+        "tasks": [
+            {"env": "Tree-v0", "env_args": {"depth": 2}, "steps": 300, "tuning_steps": 200, "overrides": {"warmup": 50}},
+        ],
+        "tuning": {"seeds": 2, "candidates": {"dqn": {"epsilon_end": [0.1, 0.5]}}, "apply": {"dqn": "dqn"}},
     },
     "minatar": {
         "agents": ["dqn"], "games": ["Breakout-MinAtar"], "steps": 400, "seeds": 2, "evaluation_episodes": 2,
@@ -138,7 +141,7 @@ def test_a_size_that_was_not_run_is_not_called_never_solved() -> None:
 
 def test_mean_interval_by_hand() -> None:
     mean, low, high = mean_interval(np.array([1.0, 3.0]))
-    assert (mean, low, high) == pytest.approx((2.0, 2.0 - 1.96, 2.0 + 1.96))
+    assert (mean, low, high) == pytest.approx((2.0, 2.0 - 12.7062, 2.0 + 12.7062))  # Student's, one degree of freedom
 
 
 def test_ties_in_tuning_take_the_middle_of_the_plateau() -> None:

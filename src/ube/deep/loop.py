@@ -7,26 +7,33 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ube.deep import replay as ring
 from ube.deep.config import AgentConfig
 from ube.deep.learner import Choice, Knobs, Learner, LearnerState, Transition
-from ube.envs.contract import Environment
+from ube.envs.contract import Environment, Step
 
 Key = jax.Array
 RECOUNTED = 4096
 """Decisions drawn from the replay to compute Σ anew."""
 
 
+class Place(NamedTuple):
+    """Where an episode stands."""
+
+    env_state: Any
+    observation: jax.Array
+    episode_return: jax.Array
+    episode_length: jax.Array
+
+
 class Carry(NamedTuple):
     key: Key
     instance: Any
-    env_state: Any
-    observation: jax.Array
+    place: Place
     learner: LearnerState
     replay: ring.Replay
-    episode_return: jax.Array
-    episode_length: jax.Array
 
 
 class Log(NamedTuple):
@@ -46,12 +53,9 @@ class Game(NamedTuple):
     """An evaluation in progress."""
 
     key: Key
-    env_state: Any
-    observation: jax.Array
+    place: Place
     member: jax.Array
     zeta: jax.Array
-    episode_return: jax.Array
-    episode_length: jax.Array
 
 
 class Loop:
@@ -61,9 +65,14 @@ class Loop:
         self.env, self.config = env, shape
         self.learner = Learner(shape, env)
         self.start = jax.jit(self._start)
-        self.chunk = jax.jit(self._chunk, static_argnums=(2, 3), donate_argnums=0)
         # The same over a batch of seeds.
         self.start_seeds = jax.jit(jax.vmap(self._start, (0, None)))
+        if shape.network == "nature":
+            # XLA's gradient of these convolutions is ten times slower inside a loop than outside, on CPU.
+            self._one_round = jax.jit(self._round, static_argnums=2, donate_argnums=0)
+            self.chunk: Any = self._chunk_by_rounds
+        else:
+            self.chunk = jax.jit(self._chunk, static_argnums=(2, 3), donate_argnums=0)
         self.chunk_seeds = jax.jit(self._chunk_seeds, static_argnums=(2, 3), donate_argnums=0)
         self.begin = jax.jit(self._begin)
         self.evaluate = jax.jit(self._evaluate, static_argnums=(5, 6))
@@ -73,85 +82,105 @@ class Loop:
     def _start(self, key: Key, knobs: Knobs) -> Carry:
         run_key, instance_key, reset_key, learner_key = jax.random.split(key, 4)
         instance = self.env.draw(instance_key)
-        env_state, observation = self.env.reset(reset_key, instance)
+        place = self._place(reset_key, instance)
         learner = self.learner.init(learner_key, knobs)
-        example = jax.eval_shape(lambda: self._transition(learner, observation, knobs))
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), example)
-        capacity = self.config.replay_size
-        return Carry(
-            run_key, instance, env_state, observation, learner, ring.empty_replay(zeros, capacity), jnp.zeros(()),
-            jnp.zeros((), jnp.int32),
-        )  # fmt: skip
 
-    def _transition(self, learner: LearnerState, observation: jax.Array, knobs: Knobs) -> Transition:
-        choice = self.learner.act(learner, observation, jax.random.key(0), knobs)
-        code = choice.code if self._stores_code else jnp.zeros(0)
-        zero = jnp.zeros(())
-        return Transition(
-            observation, choice.action, zero, zero, observation, code, code, jnp.zeros(self.config.ensemble)
-        )
+        def first_row() -> Transition:
+            choice = self.learner.act(learner, place.observation, key, knobs)
+            _, after = self.env.step(key, instance, place.env_state, choice.action)
+            return self._row(learner, place.observation, choice, after, key, knobs)
 
-    @property
-    def _stores_code(self) -> bool:
-        return self.learner.counts is not None and self.learner.counts.stores_code
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(first_row))
+        return Carry(run_key, instance, place, learner, ring.empty_replay(zeros, self.config.replay_size))
+
+    def _place(self, key: Key, instance: Any) -> Place:
+        return Place(*self.env.reset(key, instance), jnp.zeros(()), jnp.zeros((), jnp.int32))
+
+    # ---------------------------------------------------------------- training
 
     def _chunk(self, carry: Carry, knobs: Knobs, n_updates: int, learning: bool) -> tuple[Carry, Log, dict[str, Any]]:
         """n_updates · update_period steps. Without `learning` the replay only fills."""
-        period = self.config.update_period
 
-        def step(carry: Carry, _: None) -> tuple[Carry, Log]:
-            return self._step(carry, knobs)
-
-        def round_(carry: Carry, _: None) -> tuple[Carry, tuple[Log, dict[str, Any]]]:
-            carry, log = jax.lax.scan(step, carry, None, period)
-            metrics: dict[str, Any] = {}
-            if learning:
-                key, sample_key, update_key = jax.random.split(carry.key, 3)
-                batch = ring.sample(carry.replay, sample_key, self.config.batch_size)
-                learner, metrics = self.learner.update(carry.learner, batch, update_key, knobs)
-                carry = carry._replace(key=key, learner=learner)
+        def body(carry: Carry, _: None) -> tuple[Carry, tuple[Log, dict[str, Any]]]:
+            carry, log, metrics = self._round(carry, knobs, learning)
             return carry, (log, metrics)
 
-        carry, (log, metrics) = jax.lax.scan(round_, carry, None, n_updates)
+        carry, (log, metrics) = jax.lax.scan(body, carry, None, n_updates)
         return carry, jax.tree.map(lambda leaf: leaf.reshape(-1), log), jax.tree.map(jnp.mean, metrics)
+
+    def _chunk_by_rounds(
+        self, carry: Carry, knobs: Knobs, n_updates: int, learning: bool
+    ) -> tuple[Carry, Log, dict[str, Any]]:
+        """The same, one compiled round after the other."""
+        rounds = []
+        for _ in range(n_updates):
+            carry, *heard = self._one_round(carry, knobs, learning)
+            rounds.append(heard)
+        logs, metrics = zip(*jax.device_get(rounds), strict=True)
+        mean = jax.tree.map(lambda *leaves: np.mean(leaves), *metrics)
+        return carry, jax.tree.map(lambda *leaves: np.concatenate(leaves), *logs), mean
 
     def _chunk_seeds(self, carry: Carry, knobs: Knobs, n_updates: int, learning: bool) -> Any:
         return jax.vmap(lambda one: self._chunk(one, knobs, n_updates, learning))(carry)
 
+    def _round(self, carry: Carry, knobs: Knobs, learning: bool) -> tuple[Carry, Log, dict[str, Any]]:
+        """`update_period` steps and an update."""
+        period = self.config.update_period
+        example = jax.eval_shape(lambda: self._step(carry, knobs)[1])
+        log = jax.tree.map(lambda leaf: jnp.zeros((period, *leaf.shape), leaf.dtype), example)
+
+        def step(i: Any, done: tuple[Carry, Log]) -> tuple[Carry, Log]:
+            carry, log = done
+            carry, entry = self._step(carry, knobs)
+            return carry, jax.tree.map(lambda column, value: column.at[i].set(value), log, entry)
+
+        # A number of steps that XLA cannot know: it would inline a loop of one step, and then copy the replay each time.
+        steps = jnp.where(knobs.discount < 0, 0, period)
+        carry, log = jax.lax.fori_loop(0, steps, step, (carry, log))
+        metrics: dict[str, Any] = {}
+        if learning:
+            key, sample_key, update_key = jax.random.split(carry.key, 3)
+            batch = ring.sample(carry.replay, sample_key, self.config.batch_size)
+            learner, metrics = self.learner.update(carry.learner, batch, update_key, knobs)
+            carry = carry._replace(key=key, learner=learner)
+        return carry, log, metrics
+
     def _step(self, carry: Carry, knobs: Knobs) -> tuple[Carry, Log]:
         key, act_key, env_key, reset_key, close_key, mask_key = jax.random.split(carry.key, 6)
-        learner = self.learner
-        choice = learner.act(carry.learner, carry.observation, act_key, knobs)
-        env_state, after = self.env.step(env_key, carry.instance, carry.env_state, choice.action)
-        state, u_loss = learner.observe(carry.learner, choice, knobs)
-        ended = after.terminated | after.truncated
-        transition = self._row(state, carry.observation, choice, after, mask_key, knobs)
-        state = learner.after_step(
+        observation = carry.place.observation
+        choice = self.learner.act(carry.learner, observation, act_key, knobs)
+        place, after, log = self._move(carry.place, choice, carry.instance, env_key, reset_key)
+        state, u_loss = self.learner.observe(carry.learner, choice, knobs)
+        row = self._row(state, observation, choice, after, mask_key, knobs)
+        state = self.learner.after_step(
             state, after.reward, after.observation, after.terminated, after.truncated, close_key, knobs
         )
-        env_state, observation = jax.lax.cond(
-            ended,
-            lambda: self.env.reset(reset_key, carry.instance),
-            lambda: (env_state, after.observation),
-        )
-        total, length = carry.episode_return + after.reward, carry.episode_length + 1
-        finite = jnp.isfinite(after.reward) & jnp.isfinite(after.observation.astype(jnp.float32)).all()
-        log = Log(
-            ended, total, length, ~finite, choice.q.max(), choice.u[choice.action], choice.nu[choice.action], u_loss
-        )
-        carry = Carry(
-            key, carry.instance, env_state, observation, state, ring.add(carry.replay, transition),
-            jnp.where(ended, 0.0, total), jnp.where(ended, 0, length),
-        )  # fmt: skip
-        return carry, log
+        carry = carry._replace(key=key, place=place, learner=state, replay=ring.add(carry.replay, row))
+        return carry, log._replace(u_loss=u_loss)
+
+    def _move(
+        self, place: Place, choice: Choice, instance: Any, env_key: Key, reset_key: Key
+    ) -> tuple[Place, Step, Log]:
+        """One step of the environment, and a new episode where it ended this one."""
+        env_state, after = self.env.step(env_key, instance, place.env_state, choice.action)
+        ended = after.terminated | after.truncated
+        total, length = place.episode_return + after.reward, place.episode_length + 1
+        on = Place(env_state, after.observation, total, length)
+        place = jax.lax.cond(ended, lambda: self._place(reset_key, instance), lambda: on)
+        seen = (after.reward, after.observation, place.observation)
+        finite = jnp.array([jnp.isfinite(leaf).all() for leaf in seen if leaf.dtype != jnp.bool_]).all()
+        taken = choice.action
+        log = Log(ended, total, length, ~finite, choice.q.max(), choice.u[taken], choice.nu[taken], jnp.zeros(()))
+        return place, after, log
 
     def _row(
-        self, state: LearnerState, observation: jax.Array, choice: Choice, after: Any, mask_key: Key, knobs: Knobs
+        self, state: LearnerState, observation: jax.Array, choice: Choice, after: Step, mask_key: Key, knobs: Knobs
     ) -> Transition:
         code = next_code = jnp.zeros(0)
-        if self._stores_code:
+        counts = self.learner.counts
+        if counts is not None and counts.stores_code:
             x = self.learner.scaled(after.observation)[None]
-            code, next_code = choice.code, self.learner.counts.code(state.counts, x, x)[0]  # type: ignore[union-attr]
+            code, next_code = choice.code, counts.code(state.counts, x, x)[0]
         members = self.config.ensemble
         mask = jnp.ones(members)
         if members > 1:
@@ -167,45 +196,27 @@ class Loop:
         codes = self.learner.codes(learner, batch.observation, knobs)
         return self.learner.counts.recounted(learner.counts, codes, batch.action)  # type: ignore[union-attr]
 
+    # ---------------------------------------------------------------- evaluation
+
+    def _begin(self, key: Key, instance: Any) -> Game:
+        game_key, reset_key, noise_key = jax.random.split(key, 3)
+        return Game(game_key, self._place(reset_key, instance), *self.learner.draw_noise(noise_key))
+
     def _evaluate(
         self, game: Game, learner: LearnerState, instance: Any, knobs: Knobs, epsilon: jax.Array, steps: int, own: bool
     ) -> tuple[Game, Log]:
         """Without learning, Σ frozen: greedy but for ε, or by the agent's own policy."""
 
-        def step(game: Game, _: None) -> tuple[Game, Log]:
+        def step(game: Game, _: Any) -> tuple[Game, Log]:
             key, act_key, env_key, reset_key, episode_key = jax.random.split(game.key, 5)
             state = learner._replace(member=game.member, zeta=game.zeta)
-            choice = self.learner.act(state, game.observation, act_key, knobs, None if own else epsilon)
-            env_state, after = self.env.step(env_key, instance, game.env_state, choice.action)
-            ended = after.terminated | after.truncated
-            env_state, observation = jax.lax.cond(
-                ended, lambda: self.env.reset(reset_key, instance), lambda: (env_state, after.observation)
-            )
+            choice = self.learner.act(state, game.place.observation, act_key, knobs, None if own else epsilon)
+            place, _, log = self._move(game.place, choice, instance, env_key, reset_key)
             member, zeta = self.learner.draw_noise(episode_key)
-            total, length = game.episode_return + after.reward, game.episode_length + 1
-            log = Log(
-                ended, total, length, ~jnp.isfinite(after.reward), choice.q.max(), choice.u[choice.action],
-                choice.nu[choice.action], jnp.zeros(()),
-            )  # fmt: skip
-            game = Game(
-                key, env_state, observation, jnp.where(ended, member, game.member), jnp.where(ended, zeta, game.zeta),
-                jnp.where(ended, 0.0, total), jnp.where(ended, 0, length),
-            )  # fmt: skip
-            return game, log
+            member, zeta = jnp.where(log.ended, member, game.member), jnp.where(log.ended, zeta, game.zeta)
+            return Game(key, place, member, zeta), log
 
         return jax.lax.scan(step, game, None, steps)
-
-    def _begin(self, key: Key, instance: Any) -> Game:
-        game_key, reset_key, noise_key = jax.random.split(key, 3)
-        env_state, observation = self.env.reset(reset_key, instance)
-        return Game(
-            game_key,
-            env_state,
-            observation,
-            *self.learner.draw_noise(noise_key),
-            jnp.zeros(()),
-            jnp.zeros((), jnp.int32),
-        )
 
 
 @functools.lru_cache(maxsize=64)

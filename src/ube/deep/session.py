@@ -56,6 +56,8 @@ class Session:
         plan = [(warmup, False)] + [(-(-rounds // n_chunks), True)] * n_chunks if n_chunks else [(warmup, False)]
         carry = self.loop.start(jax.random.key(self.seed), self.knobs)
         self.instance = jax.device_get(carry.instance)
+        if not np.isfinite(carry.place.observation).all():
+            raise self._not_finite(1, 0)
         step = 0
         for n_rounds, learning in plan:
             self.last_good = jax.device_get(carry.learner)
@@ -82,11 +84,7 @@ class Session:
 
     def _check(self, log: Any, metrics: dict[str, float], step: int) -> None:
         if log.bad.any():
-            at = step + 1 + int(log.bad.argmax())
-            raise RunError(
-                f"{self.env.name} gave a reward or an observation that is not finite at step {at}: mend the environment; "
-                f"the last good state, of step {step}, is kept"
-            )
+            raise self._not_finite(step + 1 + int(log.bad.argmax()), step)
         wrong = [name for name, value in metrics.items() if not np.isfinite(value)]
         if wrong:
             raise RunError(
@@ -94,6 +92,12 @@ class Session:
                 f"lower learning_rate (is {self.config.learning_rate:g}) or u_learning_rate (is "
                 f"{self.config.u_learning_rate:g}), or clip rewards; the last good state, of step {step}, is kept"
             )
+
+    def _not_finite(self, at: int, good: int) -> RunError:
+        return RunError(
+            f"{self.env.name} gave a reward or an observation that is not finite at step {at}: mend the environment; "
+            f"the last good state, of step {good}, is kept"
+        )
 
     def _refreshed(self, carry: Carry) -> Carry:
         """Σ free of the rounding of this chunk, or of the features of the past."""

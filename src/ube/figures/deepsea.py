@@ -32,9 +32,8 @@ ABLATION: dict[str, dict[str, Any]] = {
     "u predicts all": {"u_predicts": "total"},
     "u a head on φ": {"u_network": "head"},
     "u learns from the stream": {"u_data": "stream"},
-    "β in units of 1": {"beta_unit": "one"},
 }
-"""Name of each variant -> overrides of ube-deep."""
+"""Name of each variant -> overrides of ube-deep. The unit of β is not among them: no return here exceeds 1, its floor."""
 
 
 def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Path) -> Results:

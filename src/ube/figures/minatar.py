@@ -16,7 +16,7 @@ from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
 from ube.figures.results import Row, iqm, mean_interval, mean_intervals, row, rows_of, rows_of_metrics
 from ube.figures.style import LOOKS, canvas, draw, legend_below
-from ube.figures.sweep import APPLY, CANDIDATES, applied, draw_sweep, sweep
+from ube.figures.sweep import APPLY, CANDIDATES, SHORT_SCHEDULE, applied, draw_sweep, sweep
 from ube.figures.workers import Workers
 
 BINS = 20
@@ -63,9 +63,8 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
 
 
 def cell(game: str, agent: str, overrides: dict[str, Any], seed: int, steps: int, evaluation: int) -> LearningCell:
-    return LearningCell(
-        game, agent, seed, steps, overrides=overrides, bins=BINS, evaluation_episodes=evaluation
-    )  # fmt: skip
+    changes = overrides | SHORT_SCHEDULE
+    return LearningCell(game, agent, seed, steps, overrides=changes, bins=BINS, evaluation_episodes=evaluation)
 
 
 def training_curve(run: Result) -> np.ndarray:
@@ -181,10 +180,10 @@ EXPERIMENT = Experiment(
             "evaluation_episodes": 10, "resamples": 2_000, "tuning": None,
         },
         "paper": {
-            "agents": list(PRESETS), "games": GAMES, "steps": 200_000, "seeds": 5,
+            "agents": list(PRESETS), "games": GAMES, "steps": 100_000, "seeds": 5,
             "evaluation_episodes": 30, "resamples": 2_000,
             "tuning": {
-                "game": "Breakout-MinAtar", "steps": 100_000, "seeds": 3, "candidates": CANDIDATES, "apply": APPLY,
+                "game": "Breakout-MinAtar", "steps": 50_000, "seeds": 3, "candidates": CANDIDATES, "apply": APPLY,
             },
         },
     },

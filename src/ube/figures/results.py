@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 Row = dict[str, Any]
 
@@ -16,9 +17,9 @@ def row(agent: str, setting: dict[str, Any], metric: str, value: Any, low: Any =
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
-    """The mean and a normal 95 % interval for it."""
-    mean = float(np.mean(values))
-    half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    """The mean and Student's 95 % interval for it."""
+    mean, n = float(np.mean(values)), len(values)
+    half = float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
     return mean, mean - half, mean + half
 
 

@@ -17,6 +17,7 @@ from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
 from ube.figures.results import Row, mean_interval, mean_intervals, quartiles, row, rows_of_metrics
 from ube.figures.style import canvas, draw, legend_below
+from ube.figures.sweep import APPLY, CANDIDATES, SHORT_SCHEDULE, applied, sweep
 from ube.figures.workers import Workers
 
 BINS = 20
@@ -26,7 +27,7 @@ REMEDY = "pip install 'ube-rl[grids]'"
 def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Path) -> Results:
     seeds = range(first_seed, first_seed + settings["seeds"])
     grids = importlib.util.find_spec("navix") is not None
-    tasks = [task for task in settings["tasks"] if grids or not task["env"].startswith("Navix-")]
+    tasks = [task for task in settings["tasks"] if grids or not _is_grid(task)]
     left_out = [
         {"env": task["env"], "why": f"left out: navix is not installed; {REMEDY}"}
         for task in settings["tasks"]
@@ -35,9 +36,13 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
     summary: list[Row] = []
     curves: dict[str, dict[str, dict[str, np.ndarray]]] = {}
     with Workers(kept, progress) as workers:
+        tuned: dict[str, dict[str, Any]] = {}
         for task in tasks:
             label = task_label(task)
-            cells = [cell(task, agent, seed) for agent in settings["agents"] for seed in seeds]
+            if "tuning_steps" in task:
+                rows, best = _tuning(settings["tuning"], task, workers)
+                summary, tuned = summary + rows, applied(settings["tuning"], best)
+            cells = [cell(task, agent, tuned.get(agent, {}), seed) for agent in settings["agents"] for seed in seeds]
             results = iter(workers.run(f"sparse, {label}", cells))
             curves[label] = {}
             for agent in settings["agents"]:
@@ -53,8 +58,28 @@ def task_label(task: dict[str, Any]) -> str:
     return ", ".join([task["env"], *(f"{name} {value}" for name, value in task["env_args"].items())])
 
 
-def cell(task: dict[str, Any], agent: str, seed: int) -> LearningCell:
-    return LearningCell(task["env"], agent, seed, task["steps"], env_args=task["env_args"], bins=BINS)
+def _is_grid(task: dict[str, Any]) -> bool:
+    return task["env"].startswith("Navix-")
+
+
+def cell(task: dict[str, Any], agent: str, overrides: dict[str, Any], seed: int) -> LearningCell:
+    changes = overrides | task["overrides"]
+    return LearningCell(
+        task["env"], agent, seed, task["steps"], env_args=task["env_args"], overrides=changes, bins=BINS
+    )
+
+
+def _tuning(
+    tuning: dict[str, Any], task: dict[str, Any], workers: Workers
+) -> tuple[list[Row], dict[str, dict[str, float]]]:
+    """Score: successes in training."""
+    shorter = task | {"steps": task["tuning_steps"]}
+    return sweep(
+        workers, f"sparse, tuning on {task_label(task)}", tuning, {"env": task["env"], **task["env_args"]},
+        make=lambda agent, change, seed: cell(shorter, agent, change, seed),
+        score=lambda result: result["successes"],
+        lower_is_better=False,
+    )  # fmt: skip
 
 
 def success_rates(runs: list[Result]) -> np.ndarray:
@@ -99,8 +124,12 @@ def plot_success(results: Results) -> Iterator[Any]:
         yield figure
 
 
-def _task(env: str, steps: int, **env_args: Any) -> dict[str, Any]:
-    return {"env": env, "env_args": env_args, "steps": steps}
+def _task(env: str, steps: int, tuning_steps: int = 0, **env_args: Any) -> dict[str, Any]:
+    """With `tuning_steps`, agents are tuned here, and keep their settings until the next such task."""
+    task = {"env": env, "env_args": env_args, "steps": steps, "overrides": {}}
+    if _is_grid(task):  # an image, whose default schedule is for runs that are much longer
+        task["overrides"] = SHORT_SCHEDULE
+    return task | ({"tuning_steps": tuning_steps} if tuning_steps else {})
 
 
 EXPERIMENT = Experiment(
@@ -110,23 +139,26 @@ EXPERIMENT = Experiment(
         "Nothing is paid before the goal. In MountainCar the car has to swing up; in the tree one wrong turn of fifty ends "
         "the episode; in DoorKey a key opens the door to the goal; in FourRooms start, goal and gaps are drawn anew every "
         "episode. first_success_step is the median over seeds with quartiles, null where the median seed never got there; "
-        "successes are counted over all of training. Controls: greedy, dqn-small-epsilon and unstructured-noise. The grids "
-        "need navix (pip install 'ube-rl[grids]'); without it they are left out, and the results say so."
+        "successes are counted over all of training. The sweep gives each agent five values of its one scale, on seeds of "
+        "their own, scored by successes; what wins on DoorKey-5x5 is used on all grids. Controls: greedy, "
+        "dqn-small-epsilon and unstructured-noise. The grids need navix (pip install 'ube-rl[grids]'); without it they are "
+        "left out, and the results say so."
     ),
     scales={
         "quick": {
-            "agents": ["dqn", "ube-deep"], "seeds": 2,
+            "agents": ["dqn", "ube-deep"], "seeds": 2, "tuning": None,
             "tasks": [_task("Tree-v0", 5_000, depth=10), _task("MountainCarSparse-v0", 10_000)],
         },
         "paper": {
             "agents": list(PRESETS), "seeds": 5,
+            "tuning": {"seeds": 2, "candidates": CANDIDATES, "apply": APPLY},
             "tasks": [
-                _task("MountainCarSparse-v0", 60_000),
-                _task("Tree-v0", 60_000, depth=50),
-                _task("Navix-DoorKey-5x5-v0", 100_000),
-                _task("Navix-DoorKey-6x6-v0", 100_000),
-                _task("Navix-DoorKey-8x8-v0", 200_000),
-                _task("Navix-FourRooms-v0", 200_000),
+                _task("MountainCarSparse-v0", 60_000, tuning_steps=30_000),
+                _task("Tree-v0", 60_000, tuning_steps=30_000, depth=50),
+                _task("Navix-DoorKey-5x5-v0", 60_000, tuning_steps=30_000),
+                _task("Navix-DoorKey-6x6-v0", 60_000),
+                _task("Navix-DoorKey-8x8-v0", 100_000),
+                _task("Navix-FourRooms-v0", 20_000),
             ],
         },
     },
@@ -134,7 +166,7 @@ EXPERIMENT = Experiment(
     plots={"sparse": plot_success},
     headline=partial(
         rows_of_metrics,
-        metrics=("successes", "first_success_step", "seeds_with_success", "success_rate_last_quarter"),
+        metrics=("tuned_setting", "successes", "first_success_step", "seeds_with_success", "success_rate_last_quarter"),
     ),
     keeps_cells=True,
 )  # fmt: skip

@@ -26,6 +26,9 @@ CANDIDATES: dict[str, dict[str, list[float]]] = {
     "ube-deep": {"beta": [0.03, 0.1, 0.3, 1.0, 3.0]},
 }
 
+SHORT_SCHEDULE = {"warmup": 1_000, "epsilon_steps": 10_000}
+"""For images in runs of about 100,000 steps: the defaults would still lower ε at their end."""
+
 
 def sweep(
     workers: Workers, what: str, tuning: dict[str, Any], where: dict[str, Any],
