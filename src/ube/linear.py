@@ -22,9 +22,9 @@ def inverse_count(sigma: Any, phi: Any) -> Any:
     return ((phi @ sigma) * phi).sum(-1)
 
 
-def sherman_morrison(sigma: Any, phi: Any) -> Any:
-    """Σ⁺ = Σ − (ΣφφᵀΣ)/(1 + φᵀΣφ), the inverse of Σ⁻¹ + φφᵀ (eq. 5). sigma (D, D) symmetric, phi (D,)."""
-    gain = sigma @ phi
+def sherman_morrison(sigma: Any, phi: Any, gain: Any = None) -> Any:
+    """Σ⁺ = Σ − (ΣφφᵀΣ)/(1 + φᵀΣφ), the inverse of Σ⁻¹ + φφᵀ (eq. 5). sigma (D, D) symmetric, phi (D,); gain: Σφ, if known."""
+    gain = sigma @ phi if gain is None else gain
     return sigma - gain[:, None] * gain[None, :] / (1.0 + phi @ gain)
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from deep.tiny import counted
 from ube.deep.counts import BinCounts, DenseCounts, DenseState
 from ube.linear import InverseCounts
 
@@ -19,7 +20,7 @@ def dense(size: int = D, forgetting: float = 1.0, n_actions: int = 2) -> DenseCo
 
 @functools.partial(jax.jit, static_argnums=0)
 def absorbed(counts: DenseCounts, state: DenseState, features: jax.Array, actions: jax.Array) -> DenseState:
-    return jax.lax.scan(lambda s, now: (counts.add(s, *now), None), state, (features, actions))[0]
+    return jax.lax.scan(lambda s, now: (counted(counts, s, *now), None), state, (features, actions))[0]
 
 
 def unit_rows(rng: np.random.Generator, n: int, rank: int = D) -> np.ndarray:
@@ -96,7 +97,7 @@ def test_nu_of_a_batch_is_nu_of_each(grown: tuple[DenseCounts, DenseState, np.nd
     counts, state, features, actions = grown
     batch = np.asarray(counts.nu(state, features[:20]))
     assert batch.shape == (20, 2)
-    each = np.concatenate([counts.nu(state, features[i : i + 1]) for i in range(20)])
+    each = np.stack([counts.look(state, row)[1] for row in features[:20]])
     np.testing.assert_allclose(batch, each, rtol=1e-5)
     exact = np.einsum("bd,ade,be->ba", features[:20], direct(features, actions, 0.5), features[:20])
     np.testing.assert_allclose(each, exact, rtol=1e-4)
@@ -110,7 +111,7 @@ def test_only_the_action_taken_is_counted() -> None:
     state = counts.init(jax.random.key(0), jnp.float32(2.0))
     row = unit_rows(np.random.default_rng(2), 1)
     np.testing.assert_allclose(counts.nu(state, row), [[2.0, 2.0]], rtol=1e-5)
-    state = counts.add(state, row[0], jnp.int32(1))
+    state = counted(counts, state, row[0], jnp.int32(1))
     np.testing.assert_allclose(counts.nu(state, row), [[2.0, 1 / (1 / 2 + 1)]], rtol=1e-5)
 
 
@@ -163,7 +164,9 @@ def test_both_features_share_the_length_and_fourier_features_have_the_gaussian_k
 
 
 BINS = BinCounts(n_actions=2, n_inputs=64, tables=16)
-begin, code_of, nu_of, counted = (jax.jit(f) for f in (BINS.init, BINS.code, BINS.nu, BINS.add))
+begin, code_of, nu_of, bin_counted = (
+    jax.jit(f) for f in (BINS.init, BINS.code, BINS.nu, functools.partial(counted, BINS))
+)
 
 
 def test_binned_nu_is_the_mean_of_inverse_counts() -> None:
@@ -178,7 +181,7 @@ def test_binned_nu_is_the_mean_of_inverse_counts() -> None:
     last = np.full(2, np.inf)
     for _ in range(30):
         i, action = rng.integers(5), rng.integers(2)
-        state = counted(state, codes[i], jnp.int32(action))
+        state = bin_counted(state, codes[i], jnp.int32(action))
         visits[np.arange(16), codes[i], action] += 1
         nu = np.asarray(nu_of(state, codes))
         assert (nu[0] <= last).all()
@@ -216,6 +219,6 @@ def test_the_cells_of_deep_sea_are_mostly_told_apart(key: int) -> None:
     assert shared[~np.eye(64, dtype=bool)].mean() < 0.2
     for code in codes[:-1]:  # all else was seen: the last cell still looks new
         for _ in range(5):
-            state = counted(state, code, jnp.int32(0))
+            state = bin_counted(state, code, jnp.int32(0))
     nu = np.asarray(nu_of(state, codes))[:, 0]
     assert nu[-1] > 2 * nu[:-1].max()

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from deep.tiny import counted
 from ube import backups
 from ube.deep.counts import DenseCounts
 from ube.tabular import Belief, solve
@@ -37,7 +38,7 @@ def local_uncertainty(visits: np.ndarray) -> np.ndarray:
 
     @jax.jit
     def absorbed(state: Any) -> Any:
-        return jax.lax.scan(lambda s, now: (counts.add(s, *now), None), state, (basis[nodes], actions))[0]
+        return jax.lax.scan(lambda s, now: (counted(counts, s, *now), None), state, (basis[nodes], actions))[0]
 
     state = absorbed(counts.init(jax.random.key(0), jnp.float32(PRIOR)))
     return np.asarray(counts.nu(state, basis)).reshape(SHAPE)

@@ -64,6 +64,12 @@ def played(run: Session, steps: int = CHUNK, scale: float | None = None, limit: 
     return carry, jax.tree.map(lambda *parts: np.concatenate(parts), *logs)
 
 
+def counted(counts: Any, state: Any, code: jax.Array, action: jax.Array) -> Any:
+    """Σ after one more decision, taken in as a learner does."""
+    gains, _ = counts.look(state, code)
+    return counts.add(state, code, gains, action)
+
+
 def returns(log: Log) -> np.ndarray:
     return np.asarray(log.episode_return)[np.asarray(log.ended)]
 

@@ -15,8 +15,10 @@ import pytest
 
 from deep.tiny import SEA, SMALL
 from ube import RunError, UsageError
+from ube.deep.config import agent_config
 from ube.deep.loop import Carry
 from ube.deep.session import Session
+from ube.envs import Step, make
 from ube.runs import Run, load, train
 from ube.runs.directory import RunDirectory
 
@@ -168,6 +170,29 @@ def test_an_environment_that_fails_stops_the_run(run: Run, tmp_path: Path, monke
     with pytest.raises(RunError, match=message):
         trained(tmp_path / "run")
     assert_kept_until_step_108(load(tmp_path / "run"), run)
+
+
+@pytest.mark.parametrize(("which_episode", "step"), [(1, 1), (2, 8)])
+def test_an_observation_at_the_start_of_an_episode_may_not_be_nan(which_episode: int, step: int) -> None:
+    """The first episode starts before step 1, the second with the last step of the first."""
+    sea = make("DeepSea-v0", size=8)
+
+    def reset(key: jax.Array, right: jax.Array) -> tuple[Any, jax.Array]:
+        state, observation = sea.reset(key, right)
+        first = (jax.random.key_data(key) == jax.random.key_data(first_reset)).all()
+        return state, jnp.where(first == (which_episode == 1), jnp.nan, observation.astype(jnp.float32))
+
+    def advance(key: jax.Array, right: jax.Array, state: Any, action: jax.Array) -> tuple[Any, Step]:
+        state, after = sea.step(key, right, state, action)
+        return state, after._replace(observation=after.observation.astype(jnp.float32))
+
+    first_reset = jax.random.split(jax.random.key(0), 4)[2]
+    float32 = np.dtype(np.float32)
+    env = dataclasses.replace(sea, name="Broken", observation_dtype=float32, reset=reset, step=advance)
+    with pytest.raises(
+        RunError, match=rf"Broken gave a reward or an observation that is not finite at step {step}: mend"
+    ):
+        list(Session(env, agent_config("dqn", SMALL), seed=0).run(20))
 
 
 def test_a_run_that_diverges_stops_and_names_the_remedy(

@@ -91,6 +91,7 @@ class Choice(NamedTuple):
     u: jax.Array  # (A,) zeros without a u-network
     nu: jax.Array  # (A,) zeros without counts
     code: jax.Array  # what Σ knows of the observation
+    gains: jax.Array  # what Σ needs to know when it sees the decision
     u_input: jax.Array  # what the u-network reads
 
 
@@ -108,7 +109,7 @@ class LearnerState(NamedTuple):
     q_optimiser: Any
     q_prior: Params  # the fixed networks of randomised priors
     u: Params
-    u_target: Params
+    u_target: Params  # () where u does not learn from replay
     u_optimiser: Any
     counts: Any
     stream: Any
@@ -213,11 +214,12 @@ class Learner:
                 stream = Stream(
                     backups.empty_window(n), jnp.zeros((n, *u_input.shape[1:]), u_input.dtype), jnp.zeros(n, jnp.int32)
                 )
+        u_target = jax.tree.map(jnp.copy, u) if self.config.u_data == "replay" else ()
         zero = jnp.zeros(())
         member, zeta = self.draw_noise(episode_key)
         return LearnerState(
             q=q, q_target=jax.tree.map(jnp.copy, q), q_optimiser=self.q_optimiser.init(q),
-            q_prior=prior if self.config.ensemble > 1 else (), u=u, u_target=jax.tree.map(jnp.copy, u),
+            q_prior=prior if self.config.ensemble > 1 else (), u=u, u_target=u_target,
             u_optimiser=self.u_optimiser.init(u), counts=counts, stream=stream,
             member=member, zeta=zeta, mean_u_root=zero, largest_return=zero, episode_return=zero,
             episode_weight=jnp.ones(()), steps=jnp.zeros((), jnp.int32), updates=jnp.zeros((), jnp.int32),
@@ -309,10 +311,11 @@ class Learner:
             q, phi = self._q(state.q, state.q_prior, x, knobs)
             q = q.mean(1) if evaluating else q[:, state.member if self.config.ensemble > 1 else 0]
         nothing = jnp.zeros((1, self.env.n_actions))
-        code, nu, u, u_input = jnp.zeros((1, 0)), nothing, nothing, jnp.zeros((1, 0))
+        code, gains, nu, u, u_input = jnp.zeros((1, 0)), jnp.zeros(0), nothing, nothing, jnp.zeros((1, 0))
         if self.counts:
             code = self.counts.code(state.counts, phi, x)
-            nu = self.counts.nu(state.counts, code)
+            gains, nu = self.counts.look(state.counts, code[0])
+            nu = nu[None]
         if self.config.uses_u:
             u_input = self._u_input(x, phi)
             u = self._u(state.u, u_input, nu)
@@ -320,7 +323,7 @@ class Learner:
         random_action = jax.random.randint(random_key, (), 0, self.env.n_actions)
         epsilon = evaluation_epsilon if evaluating else self.epsilon(state.steps, knobs)
         action = jnp.where(jax.random.uniform(epsilon_key) < epsilon, random_action, score[0].argmax())
-        return Choice(action, q[0], u[0], nu[0], code[0], u_input[0])
+        return Choice(action, q[0], u[0], nu[0], code[0], gains, u_input[0])
 
     # ---------------------------------------------------------------- the stream
 
@@ -334,7 +337,7 @@ class Learner:
             rate = jnp.maximum(1e-3, 1.0 / (state.steps + 1))
             state = state._replace(mean_u_root=state.mean_u_root + rate * (root - state.mean_u_root))
         if self.counts:
-            state = state._replace(counts=self.counts.add(state.counts, choice.code, action))
+            state = state._replace(counts=self.counts.add(state.counts, choice.code, choice.gains, action))
         return state._replace(steps=state.steps + 1), loss
 
     def _stream_step(self, state: LearnerState, choice: Choice, knobs: Knobs) -> tuple[LearnerState, jax.Array]:
@@ -420,10 +423,10 @@ class Learner:
         updates = state.updates + 1
         state = state._replace(q=new_q, q_optimiser=optimiser, updates=updates)
         period = self.config.target_period
-        q_target, u_target = optax.periodic_update(
-            (state.q, state.u), (state.q_target, state.u_target), updates, period
-        )
-        return state._replace(q_target=q_target, u_target=u_target), metrics
+        state = state._replace(q_target=optax.periodic_update(state.q, state.q_target, updates, period))
+        if state.u_target:
+            state = state._replace(u_target=optax.periodic_update(state.u, state.u_target, updates, period))
+        return state, metrics
 
     def _replay_u(
         self, state: LearnerState, batch: Transition, x: jax.Array, next_x: jax.Array, q_t: jax.Array, phi: jax.Array,
