@@ -35,7 +35,7 @@ GROUPS: dict[str, tuple[Spec, int, tuple[str, ...], bool]] = {
     "Breakout, MinAtar CNN, update every 4 steps": (
         BREAKOUT | {"period": 4, "target": 250}, 10_000, ("dqn", "ube-1step", "ube-deep"), True,
     ),
-    "84x84x4 frames, Nature CNN, update every 4 steps": (FRAMES, 400, ("dqn", "ube-1step", "ube-deep"), False),
+    "84x84x4 frames, Nature CNN, update every 4 steps": (FRAMES, 1_600, ("dqn", "ube-1step", "ube-deep"), False),
 }  # fmt: skip
 
 DEMANDS = (

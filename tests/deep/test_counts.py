@@ -97,7 +97,8 @@ def test_nu_of_a_batch_is_nu_of_each(grown: tuple[DenseCounts, DenseState, np.nd
     counts, state, features, actions = grown
     batch = np.asarray(counts.nu(state, features[:20]))
     assert batch.shape == (20, 2)
-    each = np.stack([counts.look(state, row)[1] for row in features[:20]])
+    each = np.array([[counts.look(state, row, jnp.int32(a))[1] for a in range(2)] for row in features[:20]])
+    np.testing.assert_allclose(np.concatenate([counts.nu(state, row[None]) for row in features[:20]]), each, rtol=1e-5)
     np.testing.assert_allclose(batch, each, rtol=1e-5)
     exact = np.einsum("bd,ade,be->ba", features[:20], direct(features, actions, 0.5), features[:20])
     np.testing.assert_allclose(each, exact, rtol=1e-4)

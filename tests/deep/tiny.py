@@ -66,8 +66,8 @@ def played(run: Session, steps: int = CHUNK, scale: float | None = None, limit: 
 
 def counted(counts: Any, state: Any, code: jax.Array, action: jax.Array) -> Any:
     """Σ after one more decision, taken in as a learner does."""
-    gains, _ = counts.look(state, code)
-    return counts.add(state, code, gains, action)
+    gain, _ = counts.look(state, code, action)
+    return counts.add(state, code, gain, action)
 
 
 def returns(log: Log) -> np.ndarray:

@@ -3,8 +3,8 @@
 state = counts.init(key)
 code = counts.code(state, phi, x)              # what Σ needs to know of an observation, (B, …)
 nu = counts.nu(state, code)                    # (B, A)
-gains, nu = counts.look(state, code[0])        # at one observation: ν (A,), and what `add` needs
-state = counts.add(state, code[0], gains, action)
+gain, nu = counts.look(state, code[0], action) # of one decision: ν, and what `add` needs
+state = counts.add(state, code[0], gain, action)
 """
 
 from __future__ import annotations
@@ -66,17 +66,20 @@ class DenseCounts:
         return jnp.concatenate(parts, -1) / len(parts) ** 0.5
 
     def nu(self, state: DenseState, code: jax.Array) -> jax.Array:
+        # Σ is symmetric, so Σ@φ for one observation reads each row in order; a matrix product serves a batch.
+        if code.shape[0] == 1:
+            return jnp.maximum(state.sigma @ code[0] @ code[0], 0.0)[None]
         gains = jnp.einsum("bd,ade->abe", code, state.sigma)
         return jnp.maximum((gains * code).sum(-1), 0.0).T
 
-    def look(self, state: DenseState, code: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Σ_aφ (A, D) and ν (A,)."""
-        gains = state.sigma @ code  # Σ is symmetric, so this reads each row in order
-        return gains, jnp.maximum(gains @ code, 0.0)
+    def look(self, state: DenseState, code: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Σ_aφ (D,) and ν ()."""
+        gain = state.sigma[action] @ code
+        return gain, jnp.maximum(gain @ code, 0.0)
 
-    def add(self, state: DenseState, code: jax.Array, gains: jax.Array, action: jax.Array) -> DenseState:
-        """With the gains of `look`, Σ is read in one place before it is written, and XLA need not copy it."""
-        sigma = sherman_morrison(state.sigma[action], code, gains[action])
+    def add(self, state: DenseState, code: jax.Array, gain: jax.Array, action: jax.Array) -> DenseState:
+        """The gain of `look` says that Σ is read before it is written: else XLA would copy it."""
+        sigma = sherman_morrison(state.sigma[action], code, gain)
         information = state.information[action] + code[:, None] * code[None, :]
         return state._replace(
             sigma=state.sigma.at[action].set(sigma),
@@ -157,10 +160,10 @@ class BinCounts:
         visits = state.visits[jnp.arange(self.tables), code]  # (B, tables, A)
         return (1.0 / (1.0 / state.prior + visits)).mean(1)
 
-    def look(self, state: BinState, code: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.zeros(0), self.nu(state, code[None])[0]
+    def look(self, state: BinState, code: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros(0), self.nu(state, code[None])[0, action]
 
-    def add(self, state: BinState, code: jax.Array, gains: jax.Array, action: jax.Array) -> BinState:
+    def add(self, state: BinState, code: jax.Array, gain: jax.Array, action: jax.Array) -> BinState:
         return state._replace(visits=state.visits.at[jnp.arange(self.tables), code, action].add(1.0))
 
     def refresh(self, state: BinState, prior: float) -> BinState:

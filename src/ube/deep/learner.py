@@ -90,8 +90,9 @@ class Choice(NamedTuple):
     q: jax.Array  # (A,)
     u: jax.Array  # (A,) zeros without a u-network
     nu: jax.Array  # (A,) zeros without counts
+    nu_taken: jax.Array  # () of the action; where only this is read, Σ of the other actions is not
     code: jax.Array  # what Σ knows of the observation
-    gains: jax.Array  # what Σ needs to know when it sees the decision
+    gain: jax.Array  # what Σ needs to take the decision in
     u_input: jax.Array  # what the u-network reads
 
 
@@ -311,11 +312,10 @@ class Learner:
             q, phi = self._q(state.q, state.q_prior, x, knobs)
             q = q.mean(1) if evaluating else q[:, state.member if self.config.ensemble > 1 else 0]
         nothing = jnp.zeros((1, self.env.n_actions))
-        code, gains, nu, u, u_input = jnp.zeros((1, 0)), jnp.zeros(0), nothing, nothing, jnp.zeros((1, 0))
+        code, nu, u, u_input = jnp.zeros((1, 0)), nothing, nothing, jnp.zeros((1, 0))
         if self.counts:
             code = self.counts.code(state.counts, phi, x)
-            gains, nu = self.counts.look(state.counts, code[0])
-            nu = nu[None]
+            nu = self.counts.nu(state.counts, code)
         if self.config.uses_u:
             u_input = self._u_input(x, phi)
             u = self._u(state.u, u_input, nu)
@@ -323,7 +323,10 @@ class Learner:
         random_action = jax.random.randint(random_key, (), 0, self.env.n_actions)
         epsilon = evaluation_epsilon if evaluating else self.epsilon(state.steps, knobs)
         action = jnp.where(jax.random.uniform(epsilon_key) < epsilon, random_action, score[0].argmax())
-        return Choice(action, q[0], u[0], nu[0], code[0], gains, u_input[0])
+        gain, nu_taken = (
+            self.counts.look(state.counts, code[0], action) if self.counts else (jnp.zeros(0), jnp.zeros(()))
+        )
+        return Choice(action, q[0], u[0], nu[0], nu_taken, code[0], gain, u_input[0])
 
     # ---------------------------------------------------------------- the stream
 
@@ -337,7 +340,7 @@ class Learner:
             rate = jnp.maximum(1e-3, 1.0 / (state.steps + 1))
             state = state._replace(mean_u_root=state.mean_u_root + rate * (root - state.mean_u_root))
         if self.counts:
-            state = state._replace(counts=self.counts.add(state.counts, choice.code, choice.gains, action))
+            state = state._replace(counts=self.counts.add(state.counts, choice.code, choice.gain, action))
         return state._replace(steps=state.steps + 1), loss
 
     def _stream_step(self, state: LearnerState, choice: Choice, knobs: Knobs) -> tuple[LearnerState, jax.Array]:
@@ -345,7 +348,7 @@ class Learner:
         inputs, actions = state.stream.inputs[finished.slot][None], state.stream.actions[finished.slot][None]
         target = finished.target - (finished.local if self.config.u_predicts == "continuation" else 0.0)
         state, loss = self._regress_u(state, inputs, actions, target[None], finished.valid, knobs)
-        window = backups.enter(window, choice.nu[choice.action], knobs.discount)
+        window = backups.enter(window, choice.nu_taken, knobs.discount)
         stream = Stream(
             window,
             state.stream.inputs.at[finished.slot].set(choice.u_input),
@@ -370,7 +373,7 @@ class Learner:
         """Clipped, then the bonus on top."""
         if not self.config.bonus_scale:
             return _clipped(reward, knobs)
-        return _clipped(reward, knobs) + knobs.bonus_scale * jnp.sqrt(choice.nu[choice.action])
+        return _clipped(reward, knobs) + knobs.bonus_scale * jnp.sqrt(choice.nu_taken)
 
     def after_step(
         self, state: LearnerState, reward: jax.Array, last_observation: jax.Array, terminated: jax.Array,

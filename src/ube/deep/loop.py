@@ -169,8 +169,8 @@ class Loop:
         place = jax.lax.cond(ended, lambda: self._place(reset_key, instance), lambda: on)
         seen = (after.reward, after.observation, place.observation)
         finite = jnp.array([jnp.isfinite(leaf).all() for leaf in seen if leaf.dtype != jnp.bool_]).all()
-        taken = choice.action
-        log = Log(ended, total, length, ~finite, choice.q.max(), choice.u[taken], choice.nu[taken], jnp.zeros(()))
+        u_taken = choice.u[choice.action]
+        log = Log(ended, total, length, ~finite, choice.q.max(), u_taken, choice.nu_taken, jnp.zeros(()))
         return place, after, log
 
     def _row(
