@@ -28,9 +28,10 @@ test: $(READY) ## lint, type check and the test suite
 test-slow: $(READY) ## the long checks that `make test` leaves out
 	$(BIN)/pytest -q -m slow
 
-bench: $(READY) ## measure the solvers against SciPy and Monte Carlo
+bench: $(READY) ## measure solvers and training loops; PEERS=PYTHON with their packages adds PyTorch's
 	$(BIN)/python -m benchmarks.sparse_sweep --out docs/results/benchmarks/sparse_sweep.json
 	$(BIN)/python -m benchmarks.exact_variance --out docs/results/benchmarks/exact_variance.json
+	$(BIN)/python -m benchmarks.training_rate --out docs/results/benchmarks/training_rate.json $(if $(PEERS),--peers $(PEERS))
 
 format: $(READY) ## rewrite the source in the house style
 	$(BIN)/ruff format .
