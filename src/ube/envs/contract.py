@@ -26,13 +26,8 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Environment:
-    """A family of tasks with discrete actions. `step` never resets: the loop does, and so sees every last observation.
-
-    instance = env.draw(key)                                   # once per run
-    state, observation = env.reset(key, instance)              # once per episode
-    state, step = env.step(key, instance, state, action)       # once per decision
-    """
+class Interface:
+    """What a learner needs to know of a family of tasks with discrete actions."""
 
     name: str
     observation_shape: tuple[int, ...]
@@ -42,8 +37,30 @@ class Environment:
     """Bounds of the observation, broadcast to its shape; -inf and inf where there are none."""
     high: np.ndarray
     n_actions: int
+
+
+@dataclass(frozen=True, eq=False)
+class Environment(Interface):
+    """Compiled. `step` never resets: the loop does, and so sees every last observation.
+
+    instance = env.draw(key)                                   # once per run
+    state, observation = env.reset(key, instance)              # once per episode
+    state, step = env.step(key, instance, state, action)       # once per decision
+    """
+
     draw: Callable[[Key], Instance]
     reset: Callable[[Key, Instance], tuple[State, jax.Array]]
     step: Callable[[Key, Instance, State, jax.Array], tuple[State, Step]]
     success_return: float | None = None
     """An episode with at least this undiscounted return counts as a success; None where there is no such notion."""
+
+
+class HostedStep(NamedTuple):
+    """Of E environments that run outside of JAX and start a new episode in the step that ends one."""
+
+    frame: np.ndarray  # (E, …) that the next decision sees
+    last_frame: np.ndarray  # (E, …) of the state just reached: another one only where the episode ended
+    reward: np.ndarray  # (E,) as the environment pays it
+    terminated: np.ndarray  # (E,)
+    truncated: np.ndarray  # (E,)
+    life_lost: np.ndarray  # (E,) the episode goes on, and the return that is learned ends
