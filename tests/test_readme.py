@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ube.figures.deepsea import ABLATION
 from ube.report.tables import cell, number
 
 ROOT = Path(__file__).parent.parent
@@ -44,6 +45,11 @@ TABLE = [
      {"ube-ucb": {}, "ucbvi": {}, "rlsvi": {}, "psrl": {}}),
     ("RiverSwim, regret", "riverswim", "regret", {"case": "noise known"},
      {a: {} for a in ("ube-joint", "ube-ucb", "ube-episode", "ucbvi", "bonus", "rlsvi", "psrl", "ube-thompson")}),
+    ("DeepSea 15, learning", "deepsea", "episodes_to_solve", {"size": 15},
+     {a: {} for a in ("ube-deep", "boot", "ube-1step", "ube-nstep", "bonus", "dqn", "unstructured-noise")}),
+    ("DeepSea 20, learning", "deepsea", "episodes_to_solve", {"size": 20},
+     {a: {} for a in ("ube-deep", "boot", "ube-nstep", "bonus")}),
+    ("DeepSea 50, learning", "deepsea", "episodes_to_solve", {"size": 50}, {"ube-deep": {}}),
 ]  # fmt: skip
 
 
@@ -61,6 +67,17 @@ def test_no_violation_in_as_many_beliefs_as_the_readme_says() -> None:
     assert f"no violation in {number(results['settings']['seeds'])} beliefs" in README
     (pombu,) = [r for r in broken if r["setting"]["belief"] == "tied" and r["agent"] == "pombu"]
     assert f"pombu below the truth in {pombu['value']} of {pombu['setting']['beliefs']}" in README
+
+
+def test_what_is_said_of_deep_exploration() -> None:
+    def solved(agent: str, size: int) -> str:
+        return value("deepsea", agent, "solved_seeds", size=size)
+
+    assert solved("ube-deep", 50) == "10"
+    assert f"({solved('ube-1step', 10)} against {solved('unstructured-noise', 10)} of 10 seeds at N = 10" in README
+    assert solved("ube-1step", 15) == solved("unstructured-noise", 15) == "0"
+    lost = {name for name in ABLATION if value("deepsea", f"ube-deep: {name}", "episodes_to_solve", size=20) == "never"}
+    assert lost == {"noise per step", "u predicts all", "u a head on φ", "learned features"}
 
 
 def test_measured_speed() -> None:

@@ -75,15 +75,14 @@ def applied(tuning: dict[str, Any] | None, best: dict[str, dict[str, float]]) ->
 
 
 def draw_sweep(axis: Any, results: Results, label: str, log: bool) -> None:
-    """Score against the setting relative to the middle one, so that agents share an axis."""
+    """Score against the setting relative to the middle one, so that agents share an axis. Intervals are in the table."""
     rows = rows_of(results, "tuning_score")
     for agent in dict.fromkeys(r["agent"] for r in rows):
         (fields,) = [results["settings"]["tuning"]["candidates"][agent]]
         ((field, values),) = fields.items()
         mine = [r for r in rows if r["agent"] == agent]
         x = [r["setting"][field] / values[len(values) // 2] for r in mine]
-        y, low, high = ([r[key] for r in mine] for key in ("value", "low", "high"))
-        draw(axis, agent, x, y, low, high, marks=True)
+        draw(axis, agent, x, [r["value"] for r in mine], marks=True)
     axis.set(xscale="log", xlabel="setting / middle candidate", ylabel=label, title="the sweep, on seeds of its own")
     if log:
         axis.set_yscale("log")
