@@ -78,6 +78,7 @@ def test_what_is_said_of_deep_exploration() -> None:
     assert solved("ube-1step", 15) == solved("unstructured-noise", 15) == "0"
     lost = {name for name in ABLATION if value("deepsea", f"ube-deep: {name}", "episodes_to_solve", size=20) == "never"}
     assert lost == {"noise per step", "u predicts all", "u a head on φ", "learned features"}
+    assert max(int(value("deepsea", f"ube-deep: {name}", "solved_seeds", size=20)) for name in lost) == 1
 
 
 def test_measured_speed() -> None:

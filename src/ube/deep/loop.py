@@ -68,7 +68,7 @@ class Loop:
         # The same over a batch of seeds.
         self.start_seeds = jax.jit(jax.vmap(self._start, (0, None)))
         if shape.network == "nature":
-            # XLA's gradient of these convolutions is ten times slower inside a loop than outside, on CPU.
+            # XLA's gradient of these convolutions is many times slower inside a loop than outside, on CPU.
             self._one_round = jax.jit(self._round, static_argnums=2, donate_argnums=0)
             self.chunk: Any = self._chunk_by_rounds
         else:
