@@ -6,7 +6,7 @@ itself: `vmapped` as one batch, `in turn` one after the other on one compiled fu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from benchmarks import worker
 from ube.deep.config import AgentConfig, agent_config
 from ube.deep.learner import filled, split_knobs
 from ube.deep.loop import compiled
-from ube.deep.session import Session
+from ube.deep.session import Chunk, Session
 from ube.envs import Environment, Step, make
 
 CHUNKS = 100_000  # more than any run lasts
@@ -64,7 +64,11 @@ def config_of(spec: worker.Spec) -> AgentConfig:
 
 def one_seed(env: Environment, config: AgentConfig, chunk: int) -> Callable[[], int]:
     stream = Session(env, config, seed=0).run(config.warmup + CHUNKS * chunk, chunk)
-    step = next(stream).step
+    return chunks_of(stream, next(stream).step)
+
+
+def chunks_of(stream: Iterator[Chunk], step: int) -> Callable[[], int]:
+    """Trains one chunk of a run that is at `step`."""
 
     def advance() -> int:
         nonlocal step

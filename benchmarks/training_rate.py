@@ -22,7 +22,7 @@ from benchmarks.worker import Contender, Spec, race
 OURS = "benchmarks.training_contenders"
 PEERS = {"SB3": "benchmarks.peers.sb3", "plain PyTorch": "benchmarks.peers.plain_torch"}
 FASTEST_PEER = "the faster peer"
-REPEATS = 3
+REPEATS, REPEATS_OF_SEEDS = 10, 4
 
 DEEP_SEA: Spec = dict(task="deep_sea", batch=32, replay=20_000, warmup=1_000, period=1, target=4, epsilon=0.1)
 BREAKOUT: Spec = dict(task="breakout", batch=32, replay=100_000, warmup=1_000, period=1, target=1_000, epsilon=0.1)
@@ -30,12 +30,12 @@ FRAMES: Spec = dict(task="frames", batch=32, replay=2_000, warmup=1_000, period=
 
 # name: (task, steps of a chunk of ours, our agents, whether peers take part)
 GROUPS: dict[str, tuple[Spec, int, tuple[str, ...], bool]] = {
-    "DeepSea-20, MLP 64-64, update every step": (DEEP_SEA, 10_000, ("dqn", "ube-1step", "ube-deep", "boot"), True),
-    "Breakout, MinAtar CNN, update every step": (BREAKOUT, 2_000, ("dqn", "ube-1step", "ube-deep"), True),
+    "DeepSea-20, MLP 64-64, update every step": (DEEP_SEA, 2_000, ("dqn", "ube-1step", "ube-deep", "boot"), True),
+    "Breakout, MinAtar CNN, update every step": (BREAKOUT, 1_000, ("dqn", "ube-1step", "ube-deep"), True),
     "Breakout, MinAtar CNN, update every 4 steps": (
-        BREAKOUT | {"period": 4, "target": 250}, 10_000, ("dqn", "ube-1step", "ube-deep"), True,
+        BREAKOUT | {"period": 4, "target": 250}, 2_000, ("dqn", "ube-1step", "ube-deep"), True,
     ),
-    "84x84x4 frames, Nature CNN, update every 4 steps": (FRAMES, 1_600, ("dqn", "ube-1step", "ube-deep"), False),
+    "84x84x4 frames, Nature CNN, update every 4 steps": (FRAMES, 800, ("dqn", "ube-1step", "ube-deep"), False),
 }  # fmt: skip
 
 DEMANDS = (
@@ -124,7 +124,7 @@ def main() -> None:
         "training_rate",
         peers={"metavar": "PYTHON", "help": "interpreter with the peers' packages"},
         core={"type": int, "help": "run on this core (default: the last)"},
-        seconds={"type": float, "default": 10.0, "help": "of each repeat, at least"},
+        seconds={"type": float, "default": 1.0, "help": "of each repeat, at least"},
         only={"default": "", "help": "only groups with this in their name"},
         chunk={"type": int},  # tiny, to try the benchmark itself
     )
@@ -141,7 +141,7 @@ def main() -> None:
     rates: dict[str, dict[str, Any]] = {}
     for name, group in groups.items():
         if options.only in name:
-            rates[name] = race(group, options.seconds, REPEATS)
+            rates[name] = race(group, options.seconds, REPEATS_OF_SEEDS if name in SEED_TASKS else REPEATS)
             show(name, rates[name])
 
     ratios = {

@@ -55,7 +55,11 @@ def race(contenders: Mapping[str, Contender], seconds: float, repeats: int) -> d
         for name, contender in contenders.items():
             command = [contender.python, "-m", contender.module, json.dumps(contender.spec)]
             running[name] = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment()
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=_environment(contender.spec.get("threads", 1)),
             )
             answers[name] = [_answer(name, running[name])]
         for _ in range(repeats):
@@ -93,7 +97,9 @@ def _summary(contender: Contender, first: dict[str, Any], rest: list[dict[str, A
     }
 
 
-def _environment() -> dict[str, str]:
-    """One thread for XLA; benchmarks/__init__.py sees to the others."""
+def _environment(threads: int) -> dict[str, str]:
+    """One thread for XLA, if so many are asked for; benchmarks/__init__.py sees to the others."""
+    if threads > 1:
+        return os.environ | {"JAX_PLATFORMS": "cpu"}
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_train_keeps_what_was_asked_and_what_happened(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = {"config.json", "episodes.jsonl", "metrics.jsonl", "state.safetensors", "learning.png"}
+    names = {"config.json", "episodes.jsonl", "metrics.jsonl", "state.safetensors", "learning.png", ".lock"}
     assert {path.name for path in run.iterdir()} == names
     config = json.loads((run / "config.json").read_text())
     assert (config["env_args"], config["seed"], config["agent"]["hidden"]) == ({"size": 4}, 2, [8])
@@ -128,7 +128,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
 
 def test_a_full_folder_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "--env", "DeepSea-v0", "--agent", "dqn", "--out", str(run), "--set", *SMALL]
-    assert "exists and is not empty: choose another place (--out)" in failure(capsys, *command)
+    assert "exists and is not empty: --resume goes on with it, --out chooses another place" in failure(capsys, *command)
 
 
 @pytest.mark.parametrize(

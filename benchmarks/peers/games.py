@@ -72,5 +72,16 @@ class Breakout(gymnasium.Env):
         return self._observation(), float(reward), bool(terminated), truncated, {}
 
 
+def atari() -> gymnasium.Env:
+    """Breakout of Atari with the preprocessing of Mnih et al. 2015: stacks of four, channels first."""
+    import ale_py
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformReward
+
+    gymnasium.register_envs(ale_py)
+    env = gymnasium.make("ALE/Breakout-v5", frameskip=1, repeat_action_probability=0.0, full_action_space=False)
+    env = AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84, terminal_on_life_loss=True)
+    return TransformReward(FrameStackObservation(env, 4), lambda reward: float(np.clip(reward, -1, 1)))
+
+
 def make(task: str) -> gymnasium.Env:
-    return {"deep_sea": DeepSea, "breakout": Breakout}[task]()
+    return {"deep_sea": DeepSea, "breakout": Breakout, "atari": atari}[task]()

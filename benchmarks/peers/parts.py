@@ -15,6 +15,14 @@ def minatar_body(channels: int = 4) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 64, 128), nn.ReLU())
 
 
+def nature_body(channels: int = 4) -> nn.Sequential:
+    """Mnih et al. 2015."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU(),
+        nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(),
+    )  # fmt: skip
+
+
 def mlp_body(inputs: int) -> nn.Sequential:
     first, second = MLP_WIDTHS
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, first), nn.ReLU(), nn.Linear(first, second), nn.ReLU())

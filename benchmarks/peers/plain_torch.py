@@ -18,6 +18,11 @@ from benchmarks.peers import games, parts
 DISCOUNT = 0.99
 
 
+class Bytes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / 255.0
+
+
 class Agent:
     def __init__(self, spec: dict[str, Any]):
         self.spec, self.rng = spec, np.random.default_rng(0)
@@ -37,7 +42,10 @@ class Agent:
         self.observation, _ = self.env.reset()
 
     def new_network(self, shape: tuple[int, ...]) -> nn.Sequential:
-        mlp = self.spec["task"] == "deep_sea"
+        task = self.spec["task"]
+        if task == "atari":
+            return nn.Sequential(Bytes(), parts.nature_body(), nn.Linear(512, self.n_actions))
+        mlp = task == "deep_sea"
         body = parts.mlp_body(int(np.prod(shape))) if mlp else parts.minatar_body(shape[0])
         return nn.Sequential(body, nn.Linear(64 if mlp else 128, self.n_actions))
 
@@ -75,7 +83,7 @@ class Agent:
 
 
 def build(spec: dict[str, Any]) -> Callable[[], int]:
-    torch.set_num_threads(1)
+    torch.set_num_threads(spec.get("threads", 1))
     agent = Agent(spec)
     for _ in range(spec["warmup"]):
         agent.step()

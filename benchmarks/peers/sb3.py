@@ -23,16 +23,17 @@ class MinAtarFeatures(BaseFeaturesExtractor):
 
 
 def build(spec: dict[str, Any]) -> Callable[[], int]:
-    torch.set_num_threads(1)
+    torch.set_num_threads(spec.get("threads", 1))
     task = spec["task"]
     kind, rate, settings = parts.optimiser(task)
     policy: dict[str, Any] = {"optimizer_class": kind, "optimizer_kwargs": settings}
+    kind_of_policy = "CnnPolicy" if task == "atari" else "MlpPolicy"  # the Nature network is its own
     if task == "deep_sea":
         policy |= {"net_arch": list(parts.MLP_WIDTHS)}
-    else:
+    elif task == "breakout":
         policy |= {"net_arch": [], "features_extractor_class": MinAtarFeatures}
     model = DQN(
-        "MlpPolicy", games.make(task), policy_kwargs=policy, learning_rate=rate, batch_size=spec["batch"],
+        kind_of_policy, games.make(task), policy_kwargs=policy, learning_rate=rate, batch_size=spec["batch"],
         buffer_size=spec["replay"], learning_starts=spec["warmup"], train_freq=spec["period"], gradient_steps=1,
         # SB3 counts environment steps, we updates.
         target_update_interval=spec["target"] * spec["period"], gamma=0.99, exploration_initial_eps=spec["epsilon"],

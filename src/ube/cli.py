@@ -66,30 +66,55 @@ class Reproduce:
 
 @dataclass
 class Train:
-    """Train an agent in a compiled environment; all of the run lands in OUT: config, episodes, metrics, what it learned."""
+    """Train an agent; all of the run lands in OUT: config, episodes, metrics, checkpoints, what it learned."""
 
     env: Annotated[str, arg(metavar="ID")]
-    """An environment of `ube envs`."""
+    """An environment of `ube envs`, such as DeepSea-v0 or atari/Breakout."""
     agent: Annotated[str, arg(metavar="PRESET")] = "ube-deep"
     """A preset of `ube agents`."""
-    steps: Annotated[int, arg(metavar="N")] = 50_000
-    """Decisions of the agent."""
+    steps: Annotated[int | None, arg(metavar="N")] = None
+    """Decisions of the agent (50000 if not given)."""
+    frames: Annotated[int | None, arg(metavar="N")] = None
+    """Instead of --steps, frames of an Atari game: four for each decision."""
     set: Annotated[tuple[str, ...], arg(metavar="KEY=VALUE ...")] = ()
     """Replace fields of the agent (beta=0.1 n=5) and arguments of the environment (env.size=20)."""
     seed: int = 0
     """Of weights, exploration and environment; the same seed gives the same run to the bit on a CPU."""
     out: Annotated[Path | None, arg(metavar="DIR")] = None
     """A new folder; runs/ENV-PRESET-seedN if not given."""
+    resume: bool = False
+    """Go on from the last checkpoint in OUT, as if the run had never stopped."""
+    checkpoint_minutes: Annotated[float, arg(metavar="M")] = 10.0
+    """Minutes between checkpoints."""
+    protocol: Annotated[str, arg(metavar="NAME")] = "mnih2015"
+    """Of Atari games: mnih2015 (the paper's), machado2018 (sticky actions) or dopamine."""
+    envs: Annotated[int, arg(metavar="E")] = 1
+    """Atari games side by side."""
+    evaluate_every: Annotated[int, arg(metavar="FRAMES")] = 1_000_000
+    """Frames of Atari between evaluations, around which games begin anew."""
+    evaluation_frames: Annotated[int, arg(metavar="FRAMES")] = 500_000
+    """Frames of an evaluation of Atari; games begun are played to their end."""
+    evaluation_policy: Annotated[str, arg(metavar="greedy|own|both")] = "both"
+    """Who acts then: greedy but for a small ε (the field epsilon_evaluation), the agent's own policy, or both in turn."""
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard as well (pip install 'ube-rl[tensorboard]')."""
 
     def run(self) -> None:
         from ube.deep.config import parse_overrides
-        from ube.runs import train
+        from ube.envs.atari import FRAME_SKIP
+        from ube.runs import Schedule, train
 
         overrides, env_args = parse_overrides(self.set)
-        with _live(self.steps) as progress:
+        schedule = Schedule(
+            evaluate_every=self.evaluate_every // FRAME_SKIP, evaluation_steps=self.evaluation_frames // FRAME_SKIP,
+            evaluation_policy=self.evaluation_policy, n_envs=self.envs, checkpoint_minutes=self.checkpoint_minutes,
+            tensorboard=self.tensorboard,
+        )  # fmt: skip
+        with _live() as (progress, say):
             run = train(
-                self.env, self.agent, self.steps, self.seed, env_args=env_args, overrides=overrides, out=self.out,
-                progress=progress,
+                self.env, self.agent, self.steps, self.seed, frames=self.frames, protocol=self.protocol,
+                env_args=env_args, overrides=overrides, out=self.out, progress=progress, schedule=schedule,
+                resume=self.resume, say=say,
             )  # fmt: skip
         returns = run.episodes["episode_return"]
         last = returns[-max(1, len(returns) // 10) :]
@@ -99,6 +124,8 @@ class Train:
             )
         else:
             print("no episode ended: train for more steps")
+        for policy, played in run.last_evaluation().items():
+            print(f"evaluation, {policy}: {played.mean():.4g} over {len(played)} episodes")
         print(f"Open {run.plot()}; `ube evaluate {run.path}` plays it")
 
 
@@ -116,12 +143,17 @@ class Evaluate:
     """Of the environment and the policy's noise."""
     out: Annotated[Path | None, arg(metavar="FILE.json")] = None
     """Write the returns to this file as well."""
+    video: Annotated[Path | None, arg(metavar="FILE.gif")] = None
+    """Instead, play one Atari game and write it with u drawn under the screen (its first 1000 decisions at most)."""
 
     def run(self) -> None:
         from ube.files import to_json, write_atomically
         from ube.runs import load
 
         run = load(self.run_dir)
+        if self.video is not None:
+            print(f"Open {run.video(self.video, policy=self.policy, seed=self.seed)}")
+            return
         played = run.evaluate(self.episodes, policy=self.policy, seed=self.seed)
         returns, lengths = played
         table = Table("episodes", "mean return", "std", "lowest", "highest", "mean length", title=str(self.run_dir))
@@ -347,13 +379,15 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextmanager
-def _live(steps: int) -> Iterator[Callable[[int, int, dict[str, float]], None]]:
+def _live() -> Iterator[tuple[Callable[[int, int, dict[str, float]], None], Callable[[str], None]]]:
     """How a run is going: a bar with its numbers on a terminal, a line per tenth elsewhere; always on stderr."""
-    shown = ("return", "q", "u", "loss", "epsilon", "steps_per_second")
-    console = Console(stderr=True)
+    shown = ("return", "q", "u", "loss", "epsilon", "steps_per_second", "frames_per_second")
+    console = Console(stderr=True, highlight=False)
 
     def words(metrics: dict[str, float]) -> str:
-        return "  ".join(f"{name.replace('_per_', '/')} {metrics[name]:.3g}" for name in shown if name in metrics)
+        return "  ".join(
+            f"{name.replace('_per_second', '/s')} {metrics[name]:.3g}" for name in shown if name in metrics
+        )
 
     if not console.is_terminal:
         tenth = -1
@@ -365,13 +399,15 @@ def _live(steps: int) -> Iterator[Callable[[int, int, dict[str, float]], None]]:
                 print(f"step {step:,} of {total:,}  {words(metrics)}", file=sys.stderr, flush=True)
 
         print("compiling …", file=sys.stderr, flush=True)
-        yield line
+        yield line, lambda text: print(f"ube: {text}", file=sys.stderr, flush=True)
         return
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("compiling …", total=steps)
+        task = bar.add_task("compiling …", total=None)
+        seen: dict[str, float] = {}
 
         def move(step: int, total: int, metrics: dict[str, float]) -> None:
-            bar.update(task, completed=min(step, total), description=words(metrics))
+            seen.update(metrics)  # no episode may have ended lately
+            bar.update(task, completed=min(step, total), total=total, description=words(seen))
 
-        yield move
+        yield move, console.print

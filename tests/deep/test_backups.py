@@ -11,6 +11,7 @@ import pytest
 from deep.tiny import session
 from ube import backups
 from ube.deep.learner import LearnerState
+from ube.envs.contract import Step
 
 OBSERVATION = np.zeros((8, 8), bool)
 OBSERVATION[0, 0] = True
@@ -92,7 +93,7 @@ class Constant:
         def step(state: LearnerState, end: tuple[jax.Array, jax.Array]) -> tuple[LearnerState, Any]:
             choice = learner.act(state, OBSERVATION, jax.random.key(1), knobs)
             state, loss = learner.observe(state, choice, knobs)
-            after = learner.after_step(state, jnp.float32(0), OBSERVATION, *end, jax.random.key(2), knobs)
+            after = run.loop._after_step(state, Step(OBSERVATION, jnp.float32(0), *end), jax.random.key(2), knobs)
             return after, (loss, choice.action, choice.nu, state.stream.window.local)
 
         self.scan = jax.jit(functools.partial(jax.lax.scan, step))

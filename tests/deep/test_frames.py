@@ -16,7 +16,7 @@ STACK = 3
 def unstacked(sample: Any) -> list[tuple[Any, ...]]:
     """(observation, action, reward, continues, next observation or None) of each row, with what is too old as zero."""
     rows = []
-    for frames, age, action, reward, continues in zip(*sample, strict=True):
+    for frames, age, action, reward, continues, _ in zip(*sample, strict=True):
         values = frames[:, 0]
         observation = tuple(int(v) if STACK - 1 - i <= age else 0 for i, v in enumerate(values[:STACK]))
         following = tuple(int(v) if STACK - 2 - i <= age else 0 for i, v in enumerate(values[1:]))
@@ -68,9 +68,19 @@ def test_every_sample_is_a_transition_that_happened_and_is_still_held(ends: list
         with pytest.raises(RuntimeError, match="nothing to sample"):
             replay.sample(1, np.random.default_rng(0))
         return
-    got = set(unstacked(replay.sample(600, np.random.default_rng(0))))
+    sample = replay.sample(600, np.random.default_rng(0))
+    got = set(unstacked(sample))
     assert got <= expected
     assert len(got) >= 0.9 * len(expected)  # 600 draws of at most 60 miss hardly any
+
+
+def test_every_decision_has_a_number_of_its_own_for_ever() -> None:
+    replay = FrameReplay(20, (1,), STACK, n_envs=2)
+    for t in range(100):
+        replay.add(t % 2, np.array([t]), 0, float(t), True)
+        if t % 2 and t > 10:
+            sample = replay.sample(50, np.random.default_rng(t))
+            np.testing.assert_array_equal(sample.number, sample.reward)  # the t-th decision in all, whatever its slot
 
 
 def test_samples_are_uniform_and_repeatable() -> None:

@@ -165,7 +165,7 @@ def test_what_lasts_an_episode_changes_at_its_end() -> None:
     @jax.jit
     @jax.vmap
     def after(key: jax.Array, ended: jax.Array) -> Any:
-        new = learner.after_step(state, jnp.float32(2.0), observation(), ended, jnp.bool_(False), key, run.knobs)
+        new = learner.after_step(state, jnp.float32(2.0), jnp.float32(0.0), ended, key, run.knobs)
         return new.member, new.zeta, new.episode_return, new.episode_weight
 
     keys = jax.random.split(jax.random.key(0), 200)

@@ -92,12 +92,13 @@ def test_the_length_of_chunks_does_not_change_a_run() -> None:
 
 
 def test_a_run_takes_the_steps_it_was_asked_for() -> None:
-    parts = list(session("dqn").run(208, 100))
+    run = session("dqn")
+    parts = list(run.run(208, 100))
     assert [part.step for part in parts] == [8, 108, 208]
     assert "loss" not in parts[0].metrics  # the warm-up learns nothing
     assert parts[1].metrics["loss"] > 0
     assert parts[2].metrics["epsilon"] == pytest.approx(0.1)  # 200 steps after the warm-up
-    assert int(parts[2].carry.learner.updates) == 200
+    assert int(run.learner.updates) == 200
 
 
 def test_seeds_at_once_agree_with_seeds_in_turn() -> None:

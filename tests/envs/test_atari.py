@@ -1,6 +1,7 @@
 """The real emulator: every default of ale-py that changes scores silently, and the timeline of frames."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +12,21 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from ube import UsageError
-from ube.envs.atari import GAMES, AtariGame, rom_of
+from ube.envs import HostedEnvironment, make
+from ube.envs.atari import GAMES, AtariGames, rom_of
 
 PLAIN = {"reward_clipping": False, "use_fire_reset": False, "autoreset_mode": AutoresetMode.SAME_STEP}
 
 
-def random_play(game: AtariGame, steps: int, seed: int = 0) -> list:
+def opened(env_id: str, n_envs: int = 1, **args: Any) -> AtariGames:
+    env = make(env_id, **args)
+    assert isinstance(env, HostedEnvironment)
+    return env.open(n_envs)  # type: ignore[return-value]
+
+
+def random_play(game: AtariGames, steps: int, seed: int = 0) -> list:
     rng = np.random.default_rng(seed)
-    return [game.step(rng.integers(0, game.interface.n_actions, game.n_envs)) for _ in range(steps)]
+    return [game.step(rng.integers(0, game.emulators.single_action_space.n, game.n_envs)) for _ in range(steps)]
 
 
 def test_names() -> None:
@@ -33,25 +41,26 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"n_envs": 0}, "n_envs=0"),
         ({"sticky": 1.0}, "sticky=1.0"),
         ({"noops": 0}, "noops=0"),
         ({"max_frames": 3}, "max_frames=3"),
+        ({"life_loss": 1}, "life_loss=1: it must be True or False"),
+        ({"stick": 0.1}, "no argument 'stick'; it takes sticky"),
     ],
 )
 def test_bad_arguments(args: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        AtariGame("atari/pong", **args)
+        opened("atari/pong", **args)
 
 
 def test_the_score_is_not_clipped() -> None:
-    game = AtariGame("atari/ms_pacman")
+    game = opened("atari/ms_pacman")
     game.reset(0)
     assert max(step.reward[0] for step in random_play(game, 100)) >= 10
 
 
 def test_a_lost_life_is_reported_and_the_game_goes_on() -> None:
-    game = AtariGame("atari/Breakout")
+    game = opened("atari/Breakout")
     game.reset(0)
     steps = random_play(game, 3_000)
     ends = np.flatnonzero([step.terminated[0] for step in steps])
@@ -62,16 +71,28 @@ def test_a_lost_life_is_reported_and_the_game_goes_on() -> None:
         assert not lost[end]
 
 
+def test_a_lost_life_can_be_ignored() -> None:
+    game = opened("atari/breakout", life_loss=False)
+    game.reset(0)
+    assert not any(step.life_lost[0] for step in random_play(game, 500))
+
+
+def test_what_the_learner_is_told() -> None:
+    env = make("atari/Breakout")
+    assert (env.name, env.observation_shape, env.n_actions, env.reward_clip) == ("atari/breakout", (84, 84, 4), 4, 1.0)
+    assert make("atari/breakout", full_action_space=True).n_actions == 18
+
+
 def test_nobody_presses_fire() -> None:
     """Breakout serves no ball until fire is pressed: doing nothing, nothing moves."""
-    game = AtariGame("atari/breakout")
+    game = opened("atari/breakout")
     frame = game.reset(0)
     for _ in range(50):
         np.testing.assert_array_equal(game.step(np.zeros(1, int)).frame, frame)
 
 
 def test_a_game_is_cut_off_by_its_frames_and_not_ended() -> None:
-    game = AtariGame("atari/pong", max_frames=400, noops=1)
+    game = opened("atari/pong", max_frames=400, noops=1)
     game.reset(0)
     steps = random_play(game, 250)
     assert np.flatnonzero([step.truncated[0] for step in steps]).tolist() == [99, 199]
@@ -79,7 +100,7 @@ def test_a_game_is_cut_off_by_its_frames_and_not_ended() -> None:
 
 
 def test_games_start_with_up_to_29_frames_of_nothing() -> None:
-    game = AtariGame("atari/pong")
+    game = opened("atari/pong")
     starts = set()
     for seed in range(40):
         game.reset(seed)
@@ -89,7 +110,7 @@ def test_games_start_with_up_to_29_frames_of_nothing() -> None:
 
 def test_the_timeline_of_frames_is_that_of_stacks_made_by_the_emulator() -> None:
     """Frames stacked by hand, older ones zero after a reset, equal ale-py's own stacks, and no step is a dummy."""
-    game, seed = AtariGame("atari/breakout"), 5
+    game, seed = opened("atari/breakout"), 5
     stacks = AtariVectorEnv("breakout", 1, stack_num=4, **PLAIN)
     start, _ = stacks.reset(seed=np.random.SeedSequence(seed).generate_state(1).astype(np.int64) >> 1)
     stack = np.zeros((4, 84, 84), np.uint8)
@@ -116,7 +137,7 @@ def test_the_score_of_a_game_is_the_sum_that_the_emulator_itself_pays() -> None:
     """Against ale-py's plain interface, driven frame by frame with the same actions."""
     from ale_py import ALEInterface, roms
 
-    game = AtariGame("atari/space_invaders", noops=1)
+    game = opened("atari/space_invaders", noops=1)
     game.reset(3)
     actions = np.random.default_rng(1).integers(0, 6, 3_000)
     ale = ALEInterface()
@@ -137,9 +158,9 @@ def test_the_score_of_a_game_is_the_sum_that_the_emulator_itself_pays() -> None:
 
 
 def test_games_depend_on_the_seed_alone() -> None:
-    one, two = AtariGame("atari/space_invaders", sticky=0.25), AtariGame("atari/space_invaders", sticky=0.25, n_envs=2)
+    one, two = opened("atari/space_invaders", sticky=0.25), opened("atari/space_invaders", sticky=0.25, n_envs=2)
 
-    def played(game: AtariGame, seed: int) -> np.ndarray:
+    def played(game: AtariGames, seed: int) -> np.ndarray:
         first = game.reset(seed)
         rng = np.random.default_rng(9)
         actions = rng.integers(0, 6, 150)

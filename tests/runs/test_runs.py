@@ -40,9 +40,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trained(tmp_path_factory.mktemp("runs") / "one")
 
 
-def test_a_run_is_four_plain_files(run: Run) -> None:
+def test_a_run_is_plain_files(run: Run) -> None:
     assert {path.name for path in run.path.iterdir()} == {
-        "config.json", "episodes.jsonl", "metrics.jsonl", "state.safetensors",
+        "config.json", "episodes.jsonl", "metrics.jsonl", "state.safetensors", ".lock",
     }  # fmt: skip
     config = json.loads((run.path / "config.json").read_text())
     assert (config["env"], config["seed"], config["steps"], config["chunk"]) == ("sea", 3, 208, 100)
@@ -70,9 +70,9 @@ def test_loading_gives_the_same_columns(run: Run) -> None:
 
 
 def test_the_agent_that_comes_back_thinks_what_the_trained_one_did(run: Run) -> None:
-    parts = list(Session(SEA, run.agent.session.config, 3).run(208, 100))
-    state = parts[-1].carry.learner
-    session = run.agent.session
+    direct = Session(SEA, run.agent.session.config, 3)
+    list(direct.run(208, 100))
+    state, session = direct.learner, run.agent.session
     for row in range(4):
         observation = np.zeros((8, 8), bool)
         observation[row, 0] = True
@@ -84,7 +84,7 @@ def test_the_agent_that_comes_back_thinks_what_the_trained_one_did(run: Run) -> 
         assert run.agent.act(observation, seed=5) == int(choice.action)
         assert load(run.path).agent.act(observation, seed=5) == int(choice.action)
         assert belief.nu.min() > 0
-    np.testing.assert_array_equal(np.asarray(run.agent.instance.right), parts[-1].carry.instance.right)
+    np.testing.assert_array_equal(np.asarray(run.agent.session.instance.right), direct.instance.right)
     with pytest.raises(UsageError, match=r"observation has shape \(8,\): DeepSea\(8\) gives \(8, 8\)"):
         run.agent.act(np.zeros(8))
 
@@ -107,6 +107,7 @@ def test_greedy_evaluation_is_greedy_but_for_epsilon(run: Run) -> None:
     agent = run.agent
     noisy = dataclasses.replace(agent.session.config, epsilon_evaluation=0.0, beta=100.0)
     session = Session(SEA, noisy, 3)
+    session.instance = agent.session.instance
     played = dataclasses.replace(agent, session=session)
     assert len(set(played.evaluate(50, seed=2).episode_return.tolist())) == 1
     assert (
@@ -117,11 +118,13 @@ def test_greedy_evaluation_is_greedy_but_for_epsilon(run: Run) -> None:
 
 def test_a_run_never_overwrites_another(run: Run, tmp_path: Path) -> None:
     before = (run.path / "config.json").read_bytes()
-    with pytest.raises(UsageError, match=r"exists and is not empty: choose another place"):
+    with pytest.raises(
+        UsageError, match=r"exists and is not empty: --resume goes on with it, --out chooses another place"
+    ):
         trained(run.path)
     assert (run.path / "config.json").read_bytes() == before
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UsageError, match=r"file exists and is not empty"):
+    with pytest.raises(UsageError, match=r"file is a file: choose another place"):
         trained(tmp_path / "file")
     with pytest.raises(UsageError, match=r"is not a run: it has no config.json"):
         load(tmp_path / "nothing")
@@ -241,7 +244,7 @@ def test_a_damaged_state_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot be read"):
         _ = load(state.parent).agent
     state.unlink()
-    with pytest.raises(UsageError, match=r"has no state\.safetensors: the run did not come to its end"):
+    with pytest.raises(UsageError, match=r"state\.safetensors is not there: the run did not come to its end"):
         _ = load(state.parent).agent
 
 
@@ -289,7 +292,7 @@ def test_a_config_without_a_part_is_refused(run: Run, tmp_path: Path, key: str) 
 
 
 def test_rows_without_a_column_are_nan_there(tmp_path: Path) -> None:
-    directory = RunDirectory.create(tmp_path / "run", {})
+    directory = RunDirectory(tmp_path)
     directory.append("metrics", {"step": 1, "q": 0.5})
     directory.append("metrics", {"step": [2, 3], "loss": [0.1, 0.2]})
     columns = directory.columns("metrics")

@@ -93,8 +93,9 @@ class AgentConfig:
     """Steps between updates."""
     target_period: int = 0
     """Updates between copies to the target network."""
-    reward_clip: float = math.inf
-    """Rewards are cut to ±this in what is learned, never in what is reported."""
+    reward_clip: float = 0.0
+    """Rewards are cut to ±this in what is learned, never in what is reported; inf cuts nothing, 0 leaves it to the
+    environment: 1 in Atari games, inf elsewhere."""
 
     def __post_init__(self) -> None:
         kinds = typing.get_type_hints(AgentConfig)
@@ -168,7 +169,7 @@ _RANGES = (
     ("warmup", 0, 1e12, "at least 1, or 0 for the default of the network"),
     ("update_period", 0, 1e9, "at least 1, or 0 for the default of the network"),
     ("target_period", 0, 1e12, "at least 1, or 0 for the default of the network"),
-    ("reward_clip", 1e-30, math.inf, "must be positive; inf clips nothing"),
+    ("reward_clip", 0.0, math.inf, "must be positive, or 0 for the default of the environment; inf clips nothing"),
 )
 
 NETWORK_DEFAULTS: dict[str, dict[str, Any]] = {

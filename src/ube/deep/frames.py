@@ -22,6 +22,7 @@ class Sample(NamedTuple):
     action: np.ndarray  # (B,)
     reward: np.ndarray  # (B,)
     continues: np.ndarray  # (B,) 0 where nothing follows
+    number: np.ndarray  # (B,) of the decision, another for each ever taken (modulo 2³²)
 
 
 class FrameReplay:
@@ -75,7 +76,7 @@ class FrameReplay:
 
     def sample(self, size: int, rng: np.random.Generator) -> Sample:
         """Decisions, uniformly with replacement, among those whose frames are all there."""
-        env, slot = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        env, slot, number = (np.zeros(size, np.int64) for _ in range(3))
         held = np.minimum(self.added, self.slots)
         edges = np.cumsum(held)
         unfilled = np.arange(size)
@@ -83,9 +84,11 @@ class FrameReplay:
             drawn = rng.integers(0, edges[-1], len(unfilled))
             which = np.searchsorted(edges, drawn, side="right")
             position = drawn - (edges[which] - held[which])  # 0 for the oldest
-            at = (self.added[which] - held[which] + position) % self.slots
-            usable = self._usable(which, at, position, held)
-            env[unfilled[usable]], slot[unfilled[usable]] = which[usable], at[usable]
+            ever = self.added[which] - held[which] + position
+            usable = self._usable(which, ever % self.slots, position, held)
+            filled = unfilled[usable]
+            env[filled], slot[filled] = which[usable], ever[usable] % self.slots
+            number[filled] = ever[usable] * len(held) + which[usable]
             unfilled = unfilled[~usable]
             if not len(unfilled):
                 break
@@ -94,7 +97,7 @@ class FrameReplay:
         around = (slot[:, None] + np.arange(1 - self.stack, 2)) % self.slots
         return Sample(
             self.frames[env[:, None], around], self.age[env, slot].astype(np.int32), self.action[env, slot].astype(np.int32),
-            self.reward[env, slot], self.continues[env, slot].astype(np.float32),
+            self.reward[env, slot], self.continues[env, slot].astype(np.float32), number.astype(np.uint32),
         )  # fmt: skip
 
     def _usable(self, env: np.ndarray, slot: np.ndarray, position: np.ndarray, held: np.ndarray) -> np.ndarray:

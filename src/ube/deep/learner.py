@@ -26,7 +26,7 @@ from ube.acting import perturbed
 from ube.deep.config import NETWORK_DEFAULTS, AgentConfig
 from ube.deep.counts import BinCounts, DenseCounts
 from ube.deep.networks import MLP, UncertaintyHead, ValueNetwork, default_network, input_scaling, make_trunk
-from ube.envs.contract import Environment
+from ube.envs.contract import Interface
 from ube.errors import UsageError
 
 Params = Any
@@ -67,7 +67,7 @@ def split_knobs(config: AgentConfig) -> tuple[AgentConfig, Knobs]:
 _FILLED = ("epsilon_steps", "warmup", "learning_rate")
 
 
-def filled(config: AgentConfig, env: Environment) -> AgentConfig:
+def filled(config: AgentConfig, env: Interface) -> AgentConfig:
     """The config with every None and "auto" decided by the environment."""
     network = default_network(env.observation_shape) if config.network == "auto" else config.network
     if network != "mlp" and len(env.observation_shape) != 3:
@@ -75,9 +75,8 @@ def filled(config: AgentConfig, env: Environment) -> AgentConfig:
             f"network={network!r} reads images (height, width, channels), but {env.name} gives "
             f"{env.observation_shape}: set network=mlp"
         )
-    defaults = {
-        name: value for name, value in NETWORK_DEFAULTS[network].items() if getattr(config, name) in (0, "auto")
-    }
+    auto = NETWORK_DEFAULTS[network] | {"reward_clip": env.reward_clip}
+    defaults = {name: value for name, value in auto.items() if getattr(config, name) in (0, "auto")}
     if config.ensemble_of == "auto":
         defaults["ensemble_of"] = "networks" if network == "mlp" else "heads"
     return dataclasses.replace(config, network=network, **defaults)
@@ -137,12 +136,19 @@ class Transition(NamedTuple):
     mask: jax.Array  # (K,) which networks of the ensemble see it
 
 
+class Targets(NamedTuple):
+    """Of a batch."""
+
+    q: jax.Array  # (B, K)
+    u: jax.Array  # (B,) empty where u does not learn from replay
+
+
 @dataclass(frozen=True)
 class Learner:
     """Pure functions over LearnerState. `config` must be `filled`; what it holds of `Knobs` is not read here."""
 
     config: AgentConfig
-    env: Environment
+    env: Interface
 
     # ---------------------------------------------------------------- parts
 
@@ -215,7 +221,7 @@ class Learner:
                 stream = Stream(
                     backups.empty_window(n), jnp.zeros((n, *u_input.shape[1:]), u_input.dtype), jnp.zeros(n, jnp.int32)
                 )
-        u_target = jax.tree.map(jnp.copy, u) if self.config.u_data == "replay" else ()
+        u_target = jax.tree.map(jnp.copy, u) if self.u_from_replay else ()
         zero = jnp.zeros(())
         member, zeta = self.draw_noise(episode_key)
         return LearnerState(
@@ -333,7 +339,7 @@ class Learner:
     def observe(self, state: LearnerState, choice: Choice, knobs: Knobs) -> tuple[LearnerState, jax.Array]:
         """Takes the decision into the u-stream and into Σ. Returns the loss of the u-network, 0 without one."""
         action, loss = choice.action, jnp.zeros(())
-        if self.config.uses_u and self.config.u_data == "stream":
+        if self.u_from_stream:
             state, loss = self._stream_step(state, choice, knobs)
         if self.config.policy == "unstructured-noise":
             root = jnp.sqrt(choice.u.mean())
@@ -375,21 +381,21 @@ class Learner:
             return _clipped(reward, knobs)
         return _clipped(reward, knobs) + knobs.bonus_scale * jnp.sqrt(choice.nu_taken)
 
-    def after_step(
-        self, state: LearnerState, reward: jax.Array, last_observation: jax.Array, terminated: jax.Array,
-        truncated: jax.Array, key: Key, knobs: Knobs,
-    ) -> LearnerState:  # fmt: skip
-        """Keeps the unit of β, and closes the episode if it ended."""
-        last_key, episode_key = jax.random.split(key)
-        ended = terminated | truncated
-        if self.config.uses_u and self.config.u_data == "stream":
-            # Only what is small goes through the branches: XLA may copy every operand of a `cond`.
-            def u_last() -> jax.Array:
-                choice = self.act(state, last_observation, last_key, knobs)
-                return choice.u[choice.action]
+    def u_at_end(self, state: LearnerState, last_observation: jax.Array, key: Key, knobs: Knobs) -> jax.Array:
+        """What targets still open are completed with where an episode is cut off, since more would have followed."""
+        choice = self.act(state, last_observation, key, knobs)
+        return choice.u[choice.action]
 
-            bootstrap = jax.lax.cond(truncated & ~terminated, u_last, lambda: jnp.zeros(()))
-            closed = backups.end_episode(state.stream.window, bootstrap)
+    @property
+    def u_from_stream(self) -> bool:
+        return self.config.uses_u and self.config.u_data == "stream"
+
+    def after_step(
+        self, state: LearnerState, reward: jax.Array, u_at_end: jax.Array, ended: jax.Array, key: Key, knobs: Knobs
+    ) -> LearnerState:
+        """Keeps the unit of β, and closes the episode if it ended. `u_at_end` is 0 where nothing would have followed."""
+        if self.u_from_stream:
+            closed = backups.end_episode(state.stream.window, u_at_end)
             window = jax.tree.map(lambda new, old: jnp.where(ended, new, old), closed, state.stream.window)
             state = state._replace(stream=state.stream._replace(window=window))
         episode_return = state.episode_return + state.episode_weight * _clipped(reward, knobs)
@@ -397,7 +403,7 @@ class Learner:
         if self.config.beta_unit == "returns":
             largest = jnp.maximum(state.largest_return, jnp.where(ended, jnp.abs(episode_return), 0.0))
             state = state._replace(largest_return=largest)
-        member, zeta = self.draw_noise(episode_key)
+        member, zeta = self.draw_noise(key)
         fresh: dict[str, Any] = {"member": member, "zeta": zeta, "episode_return": 0.0, "episode_weight": 1.0}
         return state._replace(**{name: jnp.where(ended, new, getattr(state, name)) for name, new in fresh.items()})
 
@@ -407,13 +413,52 @@ class Learner:
         self, state: LearnerState, batch: Transition, key: Key, knobs: Knobs
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """One gradient step on Q, and on u where it learns from replay."""
-        x, next_x = self.scaled(batch.observation), self.scaled(batch.next_observation)
+        return self.improve(state, batch, self.targets(state, batch, key, knobs), knobs)
+
+    def targets(self, state: LearnerState, batch: Transition, key: Key, knobs: Knobs) -> Targets:
+        """What the batch should become, by the target networks: all of an update that is no gradient."""
+        next_x = self.scaled(batch.next_observation)
         q_t, phi_t = self._q(state.q_target, state.q_prior, next_x, knobs)
-        target = backups.q_learning_target(batch.reward[:, None], batch.continues[:, None], knobs.discount, q_t)
+        q = backups.q_learning_target(batch.reward[:, None], batch.continues[:, None], knobs.discount, q_t)
+        if not self.u_from_replay:
+            return Targets(q, jnp.zeros(0))
+        return Targets(q, self._u_target(state, batch, next_x, q_t[:, 0], phi_t, key, knobs))
+
+    @property
+    def fields_of_updates(self) -> tuple[str, ...]:
+        """Fields of LearnerState that `improve` reads or changes; steps leave them alone."""
+        of_q = ("q", "q_target", "q_optimiser", "q_prior", "updates")
+        return (*of_q, "u", "u_target", "u_optimiser") if self.u_from_replay else of_q
+
+    @property
+    def u_from_replay(self) -> bool:
+        return self.config.uses_u and self.config.u_data == "replay"
+
+    def _u_target(
+        self, state: LearnerState, batch: Transition, next_x: jax.Array, q_t: jax.Array, phi_t: jax.Array, key: Key,
+        knobs: Knobs,
+    ) -> jax.Array:  # fmt: skip
+        """γ²u(s', a') (plus ν, if u predicts all of it), a' by today's policy on the target networks."""
+        assert self.counts is not None
+        counts, stored = state.counts, self.counts.stores_code
+        next_code = batch.next_code if stored else self.codes(state, batch.next_observation, knobs)
+        u_t = self._u(state.u_target, self._u_input(next_x, phi_t), self.counts.nu(counts, next_code))
+        a_t = self.score(state, q_t, u_t, key, knobs).argmax(-1)
+        nu: Any = 0.0
+        if self.config.u_predicts == "total":
+            code = batch.code if stored else self.codes(state, batch.observation, knobs)
+            nu = backups.chosen(self.counts.nu(counts, code), batch.action)
+        return backups.ube_target(nu, batch.continues, knobs.discount, backups.chosen(u_t, a_t))
+
+    def improve(
+        self, state: LearnerState, batch: Transition, targets: Targets, knobs: Knobs
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """The gradient step towards the targets. Reads and changes only `fields_of_updates`."""
+        x = self.scaled(batch.observation)
 
         def q_loss(params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             q, phi = self._q(params, state.q_prior, x, knobs)
-            errors = optax.huber_loss(backups.chosen(q, batch.action[:, None]), target)
+            errors = optax.huber_loss(backups.chosen(q, batch.action[:, None]), targets.q)
             shares = self.config.ensemble if self.config.ensemble_of == "heads" else 1
             return (errors * batch.mask).sum(1).mean() / shares, (q, phi)
 
@@ -421,8 +466,10 @@ class Learner:
         direction, optimiser = self.q_optimiser.update(gradient, state.q_optimiser)
         new_q = jax.tree.map(lambda p, d: p - knobs.learning_rate * d, state.q, direction)
         metrics = {"loss": loss, "q": q.max(-1).mean()}
-        if self.config.uses_u and self.config.u_data == "replay":
-            state, metrics["u_loss"] = self._replay_u(state, batch, x, next_x, q_t, phi, phi_t, key, knobs)
+        if self.u_from_replay:
+            state, metrics["u_loss"] = self._regress_u(
+                state, self._u_input(x, phi), batch.action, targets.u, 1.0, knobs
+            )
         updates = state.updates + 1
         state = state._replace(q=new_q, q_optimiser=optimiser, updates=updates)
         period = self.config.target_period
@@ -430,26 +477,6 @@ class Learner:
         if state.u_target:
             state = state._replace(u_target=optax.periodic_update(state.u, state.u_target, updates, period))
         return state, metrics
-
-    def _replay_u(
-        self, state: LearnerState, batch: Transition, x: jax.Array, next_x: jax.Array, q_t: jax.Array, phi: jax.Array,
-        phi_t: jax.Array, key: Key, knobs: Knobs,
-    ) -> tuple[LearnerState, jax.Array]:  # fmt: skip
-        """u regresses on γ²u(s', a') (plus ν, if it predicts all of u), a' by today's policy on the target networks."""
-        assert self.counts is not None
-        code, next_code = batch.code, batch.next_code
-        if not self.counts.stores_code:
-            code = self.counts.code(state.counts, phi, x)
-            next_code = self.codes(state, batch.next_observation, knobs)
-        next_nu = self.counts.nu(state.counts, next_code)
-        u_t = self._u(state.u_target, self._u_input(next_x, phi_t), next_nu)
-        a_t = self.score(state, q_t[:, 0], u_t, key, knobs).argmax(-1)
-        nu = 0.0
-        if self.config.u_predicts == "total":
-            nu = backups.chosen(self.counts.nu(state.counts, code), batch.action)
-        target = backups.ube_target(nu, batch.continues, knobs.discount, backups.chosen(u_t, a_t))
-        inputs = self._u_input(x, phi)
-        return self._regress_u(state, inputs, batch.action, target, 1.0, knobs)
 
 
 def _clipped(reward: jax.Array, knobs: Knobs) -> jax.Array:

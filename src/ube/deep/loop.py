@@ -152,11 +152,22 @@ class Loop:
         place, after, log = self._move(carry.place, choice, carry.instance, env_key, reset_key)
         state, u_loss = self.learner.observe(carry.learner, choice, knobs)
         row = self._row(state, observation, choice, after, mask_key, knobs)
-        state = self.learner.after_step(
-            state, after.reward, after.observation, after.terminated, after.truncated, close_key, knobs
-        )
+        state = self._after_step(state, after, close_key, knobs)
         carry = carry._replace(key=key, place=place, learner=state, replay=ring.add(carry.replay, row))
         return carry, log._replace(u_loss=u_loss)
+
+    def _after_step(self, state: LearnerState, after: Step, key: Key, knobs: Knobs) -> LearnerState:
+        last_key, episode_key = jax.random.split(key)
+        u_at_end = jnp.zeros(())
+        if self.learner.u_from_stream:
+            # Only what is small goes through the branches: XLA may copy every operand of a `cond`.
+            u_at_end = jax.lax.cond(
+                after.truncated & ~after.terminated,
+                lambda: self.learner.u_at_end(state, after.observation, last_key, knobs),
+                lambda: jnp.zeros(()),
+            )
+        ended = after.terminated | after.truncated
+        return self.learner.after_step(state, after.reward, u_at_end, ended, episode_key, knobs)
 
     def _move(
         self, place: Place, choice: Choice, instance: Any, env_key: Key, reset_key: Key

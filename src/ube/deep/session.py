@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ube.deep.config import AgentConfig
+from ube.deep.counts import BinCounts, DenseCounts
 from ube.deep.learner import LearnerState, filled, split_knobs
 from ube.deep.loop import Carry, Loop, compiled
 from ube.envs.contract import Environment
@@ -29,69 +31,83 @@ class Chunk(NamedTuple):
     step: int  # decisions so far
     episodes: Episodes  # that ended in this chunk
     metrics: dict[str, float]
-    carry: Carry  # valid until the next chunk is asked for
+
+
+class Evaluation(NamedTuple):
+    episode_return: np.ndarray
+    episode_length: np.ndarray
 
 
 class Session:
     """One agent in one environment with one seed.
 
-    for chunk in Session(env, config, seed=0).run(50_000): ...
+    session = Session(env, config, seed=0)
+    for chunk in session.run(50_000): ...  # and look at session.learner in between
     """
 
     def __init__(self, env: Environment, config: AgentConfig, seed: int):
         self.env, self.config, self.seed = env, filled(config, env), seed
         shape, self.knobs = split_knobs(self.config)
         self.loop: Loop = compiled(env, shape)
-        self.last_good: LearnerState | None = None
+        self.step = 0
+        self.carry: Carry | None = None  # valid until the next chunk is asked for
         self.instance: Any = None
+        self.last_good: dict[str, Any] | None = None  # as `kept` was before the last chunk
+
+    @property
+    def learner(self) -> LearnerState:
+        assert self.carry is not None, "run first"
+        return self.carry.learner
+
+    def start(self) -> Carry:
+        return self.loop.start(jax.random.key(self.seed), self.knobs)
 
     def run(self, steps: int, chunk: int = CHUNK) -> Iterator[Chunk]:
-        """At least `steps` steps: a few more where chunks of whole update periods ask for it."""
+        """At least `steps` steps in all: a few more where chunks of whole update periods ask for it."""
+        period = self.config.update_period
+        if self.carry is None:
+            self.carry = self.start()
+            self.instance = jax.device_get(self.carry.instance)
+            if not np.isfinite(self.carry.place.observation).all():
+                raise self._not_finite(1, 0)
+        planned = 0
+        for n_rounds, learning in self._plan(steps, chunk):
+            planned += n_rounds * period
+            if planned <= self.step:  # done before this run was continued
+                continue
+            self.last_good = jax.device_get(self.kept())
+            began = time.perf_counter()
+            self.carry, log, learned = self.loop.chunk(self.carry, self.knobs, n_rounds, learning)
+            log, learned = jax.device_get((log, learned))
+            seconds = time.perf_counter() - began
+            metrics = {name: float(value) for name, value in learned.items()}
+            for name in ("q", "u", "nu", "u_loss"):
+                metrics.setdefault(name, float(getattr(log, name).mean()))
+            if log.bad.any():
+                raise self._not_finite(self.step + 1 + int(log.bad.argmax()), self.step)
+            check_finite(metrics, self.config, planned, f"the last good state, of step {self.step},")
+            ended = np.flatnonzero(log.ended)
+            episodes = Episodes(self.step + 1 + ended, log.episode_return[ended], log.episode_length[ended])
+            self.step = planned
+            if len(ended):
+                metrics["return"] = float(episodes.episode_return.mean())
+            metrics |= {
+                "epsilon": float(self.loop.learner.epsilon(self.step, self.knobs)),
+                "beta_unit": float(self.loop.learner.unit(self.learner)),
+                "steps_per_second": n_rounds * period / seconds,
+            }
+            self._refresh()
+            yield Chunk(self.step, episodes, metrics)
+
+    def _plan(self, steps: int, chunk: int) -> list[tuple[int, bool]]:
+        """(rounds, whether they learn) of each chunk: equal ones after the warm-up, so that one program does for all."""
         if steps < 1:
             raise UsageError(f"steps={steps}: at least 1")
         period = self.config.update_period
         warmup = min(-(-self.config.warmup // period), -(-steps // period))
         rounds = max(0, -(-steps // period) - warmup)
         n_chunks = -(-rounds * period // max(chunk, period))
-        plan = [(warmup, False)] + [(-(-rounds // n_chunks), True)] * n_chunks if n_chunks else [(warmup, False)]
-        carry = self.loop.start(jax.random.key(self.seed), self.knobs)
-        self.instance = jax.device_get(carry.instance)
-        if not np.isfinite(carry.place.observation).all():
-            raise self._not_finite(1, 0)
-        step = 0
-        for n_rounds, learning in plan:
-            self.last_good = jax.device_get(carry.learner)
-            began = time.perf_counter()
-            carry, log, learned = self.loop.chunk(carry, self.knobs, n_rounds, learning)
-            log, learned = jax.device_get((log, learned))
-            seconds = time.perf_counter() - began
-            metrics = {name: float(value) for name, value in learned.items()}
-            for name in ("q", "u", "nu", "u_loss"):
-                metrics.setdefault(name, float(getattr(log, name).mean()))
-            self._check(log, metrics, step)
-            ended = np.flatnonzero(log.ended)
-            episodes = Episodes(step + 1 + ended, log.episode_return[ended], log.episode_length[ended])
-            step += n_rounds * period
-            if len(ended):
-                metrics["return"] = float(episodes.episode_return.mean())
-            metrics |= {
-                "epsilon": float(self.loop.learner.epsilon(step, self.knobs)),
-                "beta_unit": float(self.loop.learner.unit(carry.learner)),
-                "steps_per_second": n_rounds * period / seconds,
-            }
-            carry = self._refreshed(carry)
-            yield Chunk(step, episodes, metrics, carry)
-
-    def _check(self, log: Any, metrics: dict[str, float], step: int) -> None:
-        if log.bad.any():
-            raise self._not_finite(step + 1 + int(log.bad.argmax()), step)
-        wrong = [name for name, value in metrics.items() if not np.isfinite(value)]
-        if wrong:
-            raise RunError(
-                f"the run diverged before step {step + len(log.bad)} ({', '.join(wrong)} not finite): "
-                f"lower learning_rate (is {self.config.learning_rate:g}) or u_learning_rate (is "
-                f"{self.config.u_learning_rate:g}), or clip rewards; the last good state, of step {step}, is kept"
-            )
+        return [(warmup, False)] + [(-(-rounds // n_chunks), True)] * n_chunks if n_chunks else [(warmup, False)]
 
     def _not_finite(self, at: int, good: int) -> RunError:
         return RunError(
@@ -99,21 +115,81 @@ class Session:
             f"the last good state, of step {good}, is kept"
         )
 
-    def _refreshed(self, carry: Carry) -> Carry:
+    def _refresh(self) -> None:
         """Σ free of the rounding of this chunk, or of the features of the past."""
-        counts = self.loop.learner.counts
-        if counts is None:
-            return carry
+        counts, carry = self.loop.learner.counts, self.carry
+        if counts is None or carry is None:
+            return
         state = carry.learner.counts
         if self.config.sigma_from == "replay":
             key, recount_key = jax.random.split(carry.key)
             carry = carry._replace(key=key)
             state = self.loop.recount(carry.learner, carry.replay, recount_key, self.knobs)
-        try:
-            state = counts.refresh(state, self.config.prior)
-        except np.linalg.LinAlgError:
-            raise RunError(
-                f"Σ⁻¹ is no longer positive definite in float32: set normalise_features=true (is "
-                f"{self.config.normalise_features}) or lower prior (is {self.config.prior:g}); the last good state is kept"
-            ) from None
-        return carry._replace(learner=carry.learner._replace(counts=state))
+        learner = carry.learner._replace(counts=refreshed(counts, state, self.config))
+        self.carry = carry._replace(learner=learner)
+
+    replay = None  # of frames: there is none
+
+    def kept(self) -> dict[str, Any]:
+        """What it takes to play."""
+        return {"learner": self.learner, "instance": self.carry.instance}  # type: ignore[union-attr]
+
+    def like_kept(self) -> dict[str, Any]:
+        like = jax.eval_shape(self.start)
+        return {"learner": like.learner, "instance": like.instance}
+
+    def snapshot(self) -> dict[str, Any]:
+        """All there is to know between two chunks."""
+        return {"carry": self.carry, "step": np.int64(self.step)}
+
+    def like_snapshot(self) -> dict[str, Any]:
+        return {"carry": jax.eval_shape(self.start), "step": np.int64(0)}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Goes on from a snapshot."""
+        self.carry, self.step = jax.tree.map(jnp.asarray, saved["carry"]), int(saved["step"])
+        self.instance = jax.device_get(self.carry.instance)
+
+    def close(self) -> None:
+        """There is nothing to."""
+
+    def play(self, learner: LearnerState, episodes: int, *, own: bool, seed: int, chunk: int = 2_000) -> Evaluation:
+        """Without learning. Episodes one after the other in one environment, so that short ones do not count more often."""
+        game = self.loop.begin(jax.random.key(seed), self.instance)
+        returns: list[float] = []
+        lengths: list[int] = []
+        for _ in range(MAX_CHUNKS):
+            game, log = self.loop.evaluate(
+                game, learner, self.instance, self.knobs, self.config.epsilon_evaluation, chunk, own
+            )
+            ended = np.flatnonzero(log.ended)
+            returns += np.asarray(log.episode_return)[ended].tolist()
+            lengths += np.asarray(log.episode_length)[ended].tolist()
+            if len(returns) >= episodes:
+                return Evaluation(np.array(returns[:episodes]), np.array(lengths[:episodes]))
+        raise RunError(
+            f"{self.env.name}: {len(returns)} of {episodes} episodes ended within {MAX_CHUNKS * chunk:,} steps: "
+            "give the environment a time limit, or ask for fewer"
+        )
+
+
+MAX_CHUNKS = 1_000
+
+
+def check_finite(metrics: dict[str, float], config: AgentConfig, step: int, kept: str) -> None:
+    wrong = [name for name, value in metrics.items() if not np.isfinite(value)]
+    if wrong:
+        raise RunError(
+            f"the run diverged before step {step} ({', '.join(wrong)} not finite): lower learning_rate (is "
+            f"{config.learning_rate:g}) or u_learning_rate (is {config.u_learning_rate:g}), or clip rewards; {kept} is kept"
+        )
+
+
+def refreshed(counts: DenseCounts | BinCounts, state: Any, config: AgentConfig) -> Any:
+    try:
+        return counts.refresh(state, config.prior)
+    except np.linalg.LinAlgError:
+        raise RunError(
+            f"Σ⁻¹ is no longer positive definite in float32: set normalise_features=true (is "
+            f"{config.normalise_features}) or lower prior (is {config.prior:g}); the last good state is kept"
+        ) from None

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ube.envs.contract import HostedStep, Interface
+from ube.envs.arguments import flag, number, whole
+from ube.envs.contract import HostedEnvironment, HostedStep
 from ube.errors import UsageError
 
 PREFIX = "atari/"
@@ -44,43 +45,55 @@ def rom_of(env_id: str) -> str:
     return found
 
 
-class AtariGame:
-    """`n_envs` games side by side. Each step is four frames of the emulator, the last two of which are maxed.
+def atari(
+    env_id: str, *, sticky: float = 0.0, noops: int = 30, life_loss: bool = True, max_frames: int = 108_000,
+    full_action_space: bool = False,
+) -> HostedEnvironment:  # fmt: skip
+    """Each step is four frames of the emulator, the last two of which are maxed.
 
     sticky: probability that an action is ignored and the last one repeated. noops: games begin with fewer than this
-    many frames of doing nothing. max_frames: a game is cut off (truncated) there.
+    many frames of doing nothing. life_loss: a lost life ends the return that is learned, but not the game. max_frames:
+    a game is cut off (truncated) there.
     """
+    rom = rom_of(env_id)
+    if not 0 <= number("sticky", sticky) < 1:
+        raise UsageError(f"sticky={sticky}: within 0..1, and not 1")
+    whole("noops", noops, 1)
+    whole("max_frames", max_frames, FRAME_SKIP)
+    flag("life_loss", life_loss)
+    flag("full_action_space", full_action_space)
+    rules: dict[str, Any] = dict(
+        repeat_action_probability=sticky, noop_max=noops, max_num_frames_per_episode=max_frames,
+        full_action_space=full_action_space,
+    )  # fmt: skip
+    shape = (SIDE, SIDE, STACK)
 
-    frame_skip = FRAME_SKIP
-    stack = STACK
-    frame_shape = (SIDE, SIDE)
+    def games(n_envs: int) -> AtariGames:
+        return AtariGames(_vector_env(rom, n_envs, **rules), n_envs, life_loss)
 
-    def __init__(
-        self, game: str, *, n_envs: int = 1, sticky: float = 0.0, noops: int = 30, max_frames: int = 108_000,
-        full_action_space: bool = False,
-    ):  # fmt: skip
-        if n_envs < 1:
-            raise UsageError(f"n_envs={n_envs}: at least 1")
-        if not 0 <= sticky < 1:
-            raise UsageError(f"sticky={sticky}: within 0..1")
-        if noops < 1:
-            raise UsageError(f"noops={noops}: at least 1, which is none")
-        if max_frames < FRAME_SKIP:
-            raise UsageError(f"max_frames={max_frames}: at least {FRAME_SKIP}, one step")
-        self.emulators: Any = _vector_env(rom_of(game), n_envs, sticky, noops, max_frames, full_action_space)
-        self.n_envs = n_envs
-        shape = (SIDE, SIDE, STACK)
-        self.interface = Interface(
-            f"{PREFIX}{rom_of(game)}", shape, np.dtype(np.uint8), np.zeros(shape), np.full(shape, 255.0),
-            int(self.emulators.single_action_space.n),
-        )  # fmt: skip
+    def screens(seed: int, actions: np.ndarray) -> np.ndarray:
+        emulator = _vector_env(rom, 1, **rules, grayscale=False, img_height=210, img_width=160)
+        seen = [emulator.reset(seed=_seeds(seed, 1))[0]]
+        seen += [emulator.step(np.array([action], np.int32))[0] for action in actions[:-1]]
+        emulator.close()
+        return np.stack(seen)[:, 0, -1]
+
+    one = games(1)
+    n_actions = int(one.emulators.single_action_space.n)
+    one.close()
+    return HostedEnvironment(
+        f"{PREFIX}{rom}", shape, np.dtype(np.uint8), np.zeros(shape), np.full(shape, 255.0), n_actions, games,
+        shape[:2], STACK, FRAME_SKIP, screens, reward_clip=1.0,
+    )  # fmt: skip
+
+
+class AtariGames:
+    def __init__(self, emulators: Any, n_envs: int, life_loss: bool):
+        self.emulators, self.n_envs, self.life_loss = emulators, n_envs, life_loss
         self._lives = np.zeros(n_envs, np.int32)
 
     def reset(self, seed: int) -> np.ndarray:
-        """New games, which depend on the seed and on nothing that happened before. Their first frames, (E, 84, 84)."""
-        observation, info = self.emulators.reset(
-            seed=np.random.SeedSequence(seed).generate_state(self.n_envs).astype(np.int64) >> 1
-        )
+        observation, info = self.emulators.reset(seed=_seeds(seed, self.n_envs))
         self._lives = info["lives"].copy()
         return observation[:, -1].copy()
 
@@ -91,7 +104,7 @@ class AtariGame:
         last = frame
         if ended.any():
             last = np.where(ended[:, None, None], info["final_obs"][:, -1], frame)
-        lost = ~ended & (info["lives"] < self._lives)
+        lost = self.life_loss & ~ended & (info["lives"] < self._lives)
         self._lives = info["lives"].copy()
         return HostedStep(frame, last, reward.astype(np.float64), terminated.copy(), truncated & ~terminated, lost)
 
@@ -99,15 +112,20 @@ class AtariGame:
         self.emulators.close()
 
 
-def _vector_env(rom: str, n_envs: int, sticky: float, noops: int, max_frames: int, full_action_space: bool) -> Any:
+def _seeds(seed: int, n_envs: int) -> np.ndarray:
+    """Of each game; ale-py takes those below 2³¹."""
+    return np.random.SeedSequence(seed).generate_state(n_envs).astype(np.int64) >> 1
+
+
+def _vector_env(rom: str, n_envs: int, **choices: Any) -> Any:
     try:
         from ale_py.vector_env import AtariVectorEnv
         from gymnasium.vector import AutoresetMode
     except ImportError as error:
         raise UsageError(f"{PREFIX}{rom} needs ale-py: {REMEDY}") from error
-    return AtariVectorEnv(
-        rom, n_envs, max_num_frames_per_episode=max_frames, repeat_action_probability=sticky,
-        full_action_space=full_action_space, autoreset_mode=AutoresetMode.SAME_STEP, img_height=SIDE, img_width=SIDE,
-        grayscale=True, stack_num=1, frameskip=FRAME_SKIP, maxpool=True, noop_max=noops, episodic_life=False,
-        life_loss_info=False, reward_clipping=False, use_fire_reset=False,
+    ours: dict[str, Any] = dict(
+        autoreset_mode=AutoresetMode.SAME_STEP, img_height=SIDE, img_width=SIDE, grayscale=True, stack_num=1,
+        frameskip=FRAME_SKIP, maxpool=True, episodic_life=False, life_loss_info=False, reward_clipping=False,
+        use_fire_reset=False,
     )  # fmt: skip
+    return AtariVectorEnv(rom, n_envs, **(ours | choices))

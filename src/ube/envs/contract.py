@@ -1,10 +1,11 @@
-"""What every compiled environment offers to the loops: pure functions, one place for each preprocessing decision."""
+"""What environments offer to the loops: one place for each preprocessing decision."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -37,6 +38,8 @@ class Interface:
     """Bounds of the observation, broadcast to its shape; -inf and inf where there are none."""
     high: np.ndarray
     n_actions: int
+    reward_clip: float = field(default=math.inf, kw_only=True)
+    """Where agents cut rewards if they are not told otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,3 +67,28 @@ class HostedStep(NamedTuple):
     terminated: np.ndarray  # (E,)
     truncated: np.ndarray  # (E,)
     life_lost: np.ndarray  # (E,) the episode goes on, and the return that is learned ends
+
+
+class Games(Protocol):
+    """E environments side by side, outside of JAX."""
+
+    def reset(self, seed: int) -> np.ndarray:
+        """New episodes, which depend on the seed and on nothing that happened before: their first frames, (E, …)."""
+
+    def step(self, actions: np.ndarray) -> HostedStep: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class HostedEnvironment(Interface):
+    """Outside of JAX. An observation is the last `stack` frames of the episode, zeros where it is younger."""
+
+    open: Callable[[int], Games]
+    """So many of them."""
+    frame_shape: tuple[int, ...]
+    stack: int
+    frame_skip: int
+    """Frames of the emulator for each decision: budgets are given in them."""
+    screens: Callable[[int, np.ndarray], np.ndarray]
+    """(seed, actions of one game) -> what a person would have seen before each, (T, height, width, 3)."""

@@ -1,4 +1,4 @@
-"""Environments by id: ours, gymnax's and navix's."""
+"""Environments by id: ours, gymnax's, navix's and Atari's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ube.envs.arguments import known_names
-from ube.envs.contract import Environment
+from ube.envs.atari import GAMES, PREFIX, atari
+from ube.envs.atari import REMEDY as ATARI_REMEDY
+from ube.envs.contract import Environment, HostedEnvironment
 from ube.envs.gymnax_adapter import gymnax_arguments, gymnax_environment, gymnax_ids
 from ube.envs.mountain_car import mountain_car_sparse
 from ube.envs.navix_adapter import navix_environment
@@ -32,12 +34,14 @@ class Listed(NamedTuple):
     """Names and defaults."""
 
 
-def make(env_id: str, **env_args: Any) -> Environment:
+def make(env_id: str, **env_args: Any) -> Environment | HostedEnvironment:
     """The environment of this id and these arguments: always the same object, so that compiled loops are found again."""
     if env_id in OWN:
         defaults = _defaults(OWN[env_id][0])
         known_names(env_id, env_args, defaults)
         env_args = defaults | env_args
+    if env_id.startswith(PREFIX):
+        known_names(env_id, env_args, _defaults(atari))
     frozen = {name: tuple(value) if isinstance(value, list) else value for name, value in env_args.items()}
     try:
         return _make(env_id, tuple(sorted((name, type(value), value) for name, value in frozen.items())))
@@ -52,23 +56,29 @@ def environments() -> list[Listed]:
     own = [Listed(env_id, text, _defaults(builder)) for env_id, (builder, text) in OWN.items()]
     gymnax = [Listed(env_id, "of gymnax", args) for env_id, args in gymnax_arguments().items()]
     grids = Listed(NAVIX_EXAMPLE, "and other grids of navix (pip install 'ube-rl[grids]')", {"max_steps": 100})
-    return [*own, *gymnax, grids]
+    games = Listed(
+        f"{PREFIX}breakout", f"and the other {len(GAMES) - 1} games of Atari ({ATARI_REMEDY})", _defaults(atari)
+    )
+    return [*own, *gymnax, grids, games]
 
 
 @functools.cache
-def _make(env_id: str, env_args: tuple[tuple[str, type, Any], ...]) -> Environment:
+def _make(env_id: str, env_args: tuple[tuple[str, type, Any], ...]) -> Environment | HostedEnvironment:
     """The types are in the key because 1 == True == 1.0, and only some of them are valid."""
     given = {name: value for name, _, value in env_args}
     if env_id in OWN:
         return OWN[env_id][0](**given)
     if env_id in gymnax_ids():
         return gymnax_environment(env_id, **given)
+    if env_id.startswith(PREFIX):
+        return atari(env_id, **given)
     if env_id.startswith("Navix-"):
         return navix_environment(env_id, **given)
-    ids = [*OWN, *gymnax_ids(), NAVIX_EXAMPLE]
+    ids = [*OWN, *gymnax_ids(), NAVIX_EXAMPLE, *(PREFIX + game for game in GAMES)]
     near = difflib.get_close_matches(env_id, ids, n=3, cutoff=0.3)
     raise UsageError(f"no environment {env_id!r}; the nearest ids are {', '.join(near or OWN)} (`ube envs` lists all)")
 
 
-def _defaults(builder: Callable[..., Environment]) -> dict[str, Any]:
-    return {name: parameter.default for name, parameter in inspect.signature(builder).parameters.items()}
+def _defaults(builder: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(builder).parameters.items()
+    return {name: parameter.default for name, parameter in parameters if parameter.default is not parameter.empty}

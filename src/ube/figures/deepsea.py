@@ -140,8 +140,8 @@ def look(session: Any, chunk: Any) -> dict[str, Any]:
     n_cells = shape[0] * shape[1]
     everywhere = np.eye(n_cells, dtype=bool).reshape(n_cells, *shape)
     think = jax.vmap(session.loop.think, in_axes=(None, 0, None, None))
-    u = np.asarray(think(chunk.carry.learner, everywhere, jax.random.key(0), session.knobs).u)
-    visits = np.asarray(chunk.carry.replay.rows.observation).sum(0)
+    u = np.asarray(think(session.learner, everywhere, jax.random.key(0), session.knobs).u)
+    visits = np.asarray(session.carry.replay.rows.observation).sum(0)
     return {
         "episode": chunk.step // shape[0],
         "root_u": np.sqrt(u.max(1)).reshape(shape).round(5).tolist(),

@@ -79,13 +79,15 @@ class LearningCell:
 
 def run_cell(cell: LearningCell) -> Result:
     from ube.deep.session import Session
-    from ube.envs import make
-    from ube.runs.training import enable_compilation_cache, evaluate
+    from ube.envs import Environment, make
+    from ube.runs.training import enable_compilation_cache
 
     enable_compilation_cache()
     began = time.perf_counter()
     overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in cell.overrides.items()}
-    session = Session(make(cell.env, **cell.env_args), agent_config(cell.agent, overrides), cell.seed)
+    env = make(cell.env, **cell.env_args)
+    assert isinstance(env, Environment), f"{cell.env} is not compiled"
+    session = Session(env, agent_config(cell.agent, overrides), cell.seed)
     goal = session.env.success_return
     step, episode_return, watched = np.zeros(0, int), np.zeros(0), []
     for chunk in session.run(cell.steps, cell.chunk):
@@ -105,10 +107,9 @@ def run_cell(cell: LearningCell) -> Result:
     }
     if cell.evaluation_episodes:
         for policy in ("greedy", "own"):
-            played = evaluate(
-                session, chunk.carry.learner, session.instance, cell.evaluation_episodes, own=policy == "own",
-                seed=EVALUATION_SEEDS + cell.seed,
-            )  # fmt: skip
+            played = session.play(
+                session.learner, cell.evaluation_episodes, own=policy == "own", seed=EVALUATION_SEEDS + cell.seed
+            )
             result[f"{policy}_returns"] = played.episode_return.tolist()
     return result | {"seconds": round(time.perf_counter() - began, 2)}
 
@@ -147,7 +148,7 @@ def code_digest() -> str:
     """Of all code that decides what a cell gives, whatever its comments say: results of two versions never mix."""
     home = Path(__file__).parent.parent
     files = [*(home / "deep").glob("*.py"), *(home / "envs").glob("*.py"), Path(__file__)]
-    files += [home / name for name in ("backups.py", "linear.py", "acting.py", "runs/training.py")]
+    files += [home / name for name in ("backups.py", "linear.py", "acting.py")]
     return _digest("\n".join(f"{file.relative_to(home)} {_meaning(file.read_text())}" for file in sorted(files)))
 
 

@@ -1,23 +1,26 @@
-"""A run directory: what was asked (config.json), what happened (episodes.jsonl, metrics.jsonl), what was learned
-(state.safetensors). Plain files that run no code when loaded.
+"""A run directory: what was asked (config.json), what happened (episodes.jsonl, metrics.jsonl, evaluations.jsonl), what was
+learned (state.safetensors), and what it takes to go on (checkpoints/). Plain files that run no code when loaded.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 
 from ube.errors import UsageError
 from ube.files import to_json, write_atomically
+from ube.runs.arrays import load_arrays, save_arrays
 
 Columns = dict[str, np.ndarray]
-CONFIG, STATE = "config.json", "state.safetensors"
+CONFIG, STATE, LOCK = "config.json", "state.safetensors", ".lock"
+ROWS = ("episodes", "metrics", "evaluations")
 
 
 class RunDirectory:
@@ -25,12 +28,25 @@ class RunDirectory:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, config: dict[str, Any]) -> RunDirectory:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError(f"{path} exists and is not empty: choose another place (--out), or remove it")
+    @contextmanager
+    def locked(cls, path: Path) -> Iterator[RunDirectory]:
+        """For one process alone to write to."""
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"{path} is a file: choose another place (--out)")
         path.mkdir(parents=True, exist_ok=True)
-        write_atomically(path / CONFIG, to_json(config, digits=17))
-        return cls(path)
+        with (path / LOCK).open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise UsageError(
+                    f"{path} is being written by another run (process {file.read().strip()}): wait for it, or choose "
+                    "another place (--out)"
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield cls(path)
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
@@ -39,11 +55,32 @@ class RunDirectory:
         return cls(path)
 
     @property
+    def is_new(self) -> bool:
+        return {entry.name for entry in self.path.iterdir()} <= {LOCK}
+
+    def begin(self, config: dict[str, Any]) -> None:
+        write_atomically(self.path / CONFIG, to_json(config, digits=17))
+
+    @property
     def config(self) -> dict[str, Any]:
         try:
             return json.loads((self.path / CONFIG).read_text())
         except ValueError as error:
             raise UsageError(f"{self.path / CONFIG} is not JSON ({error})") from None
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the rows so far."""
+        paths = {name: self.path / f"{name}.jsonl" for name in ROWS}
+        return {name: path.stat().st_size for name, path in paths.items() if path.exists()}
+
+    def cut_back(self, sizes: dict[str, int]) -> None:
+        """Forgets the rows that came after `sizes` was taken."""
+        for name in ROWS:
+            path = self.path / f"{name}.jsonl"
+            if name in sizes:
+                os.truncate(path, sizes[name])
+            else:
+                path.unlink(missing_ok=True)
 
     def append(self, name: str, columns: dict[str, Any]) -> None:
         """Adds rows to NAME.jsonl: columns of equal length, or one number each."""
@@ -60,25 +97,8 @@ class RunDirectory:
         return {key: np.array([row.get(key, np.nan) for row in rows]) for key in names}
 
     def save_state(self, tree: Any) -> None:
-        leaves = {name: np.array(leaf, order="C") for name, leaf in _named_leaves(tree)}
-        write_atomically(self.path / STATE, save(leaves))
+        write_atomically(self.path / STATE, save_arrays(tree))
 
     def load_state(self, like: Any) -> Any:
         """The saved state, in the shape of `like` (arrays or their shapes)."""
-        try:
-            saved = load_file(self.path / STATE)
-        except FileNotFoundError:
-            raise UsageError(f"{self.path} has no {STATE}: the run did not come to its end") from None
-        except SafetensorError as error:
-            raise UsageError(f"{self.path / STATE} cannot be read ({error})") from None
-        for name, leaf in _named_leaves(like):
-            wanted = f"{leaf.dtype} {tuple(leaf.shape)}"
-            found = f"{saved[name].dtype} {saved[name].shape}" if name in saved else "nothing"
-            if found != wanted:
-                raise UsageError(f"{self.path / STATE}: {name} should be {wanted}, found {found}")
-        names = [name for name, _ in _named_leaves(like)]
-        return jax.tree.unflatten(jax.tree.structure(like), [saved[name] for name in names])
-
-
-def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+        return load_arrays(self.path / STATE, like)

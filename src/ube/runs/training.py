@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shlex
+import signal
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,65 +19,233 @@ import jax
 import numpy as np
 
 from ube.deep.config import AgentConfig, agent_config
+from ube.deep.hosted_session import CHUNK as HOSTED_CHUNK
+from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import LearnerState
-from ube.deep.session import CHUNK, Session
-from ube.envs import Environment, make
+from ube.deep.session import CHUNK, Evaluation, Session
+from ube.envs import Environment, HostedEnvironment, make
+from ube.envs.atari import PREFIX as ATARI
 from ube.errors import RunError, UsageError
-from ube.files import versions
+from ube.files import to_json, versions
+from ube.runs.checkpoints import Checkpoints
 from ube.runs.directory import Columns, RunDirectory
+from ube.runs.protocols import with_protocol
+from ube.runs.room import check_room
+from ube.runs.tensorboard import tensorboard
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """progress(step, steps, metrics), after each chunk"""
+POLICIES = ("greedy", "own")
+MAY_CHANGE = ("command", "versions", "schedule.checkpoint_minutes", "schedule.tensorboard")
+"""Fields of config.json, when a run goes on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """What happens beside learning. All but `checkpoint_minutes` is for environments outside of JAX."""
+
+    evaluate_every: int = 250_000
+    """Decisions between evaluations (a million frames of Atari), around which all games begin anew."""
+    evaluation_steps: int = 125_000
+    """Decisions of an evaluation: games that begin within them are played to their end."""
+    evaluation_policy: str = "both"
+    """greedy but for ε = epsilon_evaluation, by the agent's own exploring policy, or once each."""
+    n_envs: int = 1
+    """Games side by side in training."""
+    checkpoint_minutes: float = 10.0
+    """Between checkpoints; how often they are made changes nothing in the run."""
+    tensorboard: bool = False
+    """Write metrics for TensorBoard as well."""
+
+    def __post_init__(self) -> None:
+        if self.evaluation_policy not in (*POLICIES, "both"):
+            raise UsageError(f"evaluation_policy={self.evaluation_policy!r}: choose greedy, own or both")
+        for name in ("evaluate_every", "evaluation_steps", "n_envs", "checkpoint_minutes"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name}={getattr(self, name)}: it must be positive")
 
 
 def train(
     env: str,
     agent: str | AgentConfig = "ube-deep",
-    steps: int = 50_000,
+    steps: int | None = None,
     seed: int = 0,
     *,
+    frames: int | None = None,
+    protocol: str = "mnih2015",
     env_args: dict[str, Any] | None = None,
     overrides: dict[str, Any] | None = None,
     out: str | Path | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     progress: Progress | None = None,
+    schedule: Schedule = Schedule(),  # noqa: B008 - it is frozen
+    resume: bool = False,
+    say: Callable[[str], None] = print,
 ) -> Run:
     """Trains a preset (or a config of your own) and keeps all of it in a run directory.
 
     env: an id from `ube envs`, with `env_args` such as {"size": 20}. overrides: fields of the agent to replace, such as
-    {"beta": 0.1}. out: the directory, by default runs/ENV-AGENT-seedN; it must be new. chunk: steps between two rows
-    of metrics. The same seed gives the same run to the bit on a CPU.
+    {"beta": 0.1}. steps: decisions, 50,000 if not given; Atari games ask for `frames` instead, four for each decision
+    (the paper: 200,000,000). protocol: of Atari games, a name in PROTOCOLS; `env_args` and `overrides` come before it.
+    out: the directory, by default runs/ENV-AGENT-seedN; it must be new, unless `resume`, which goes on from its last
+    checkpoint as if it had never stopped. chunk: steps between two rows of metrics. The same seed gives the same run to
+    the bit on a CPU. Ctrl-C stops after the chunk that is under way, with a checkpoint.
     """
     enable_compilation_cache()
     if seed < 0 or seed >= 2**32:
         raise UsageError(f"seed={seed}: within 0..{2**32 - 1}")
+    config = agent_config(agent, overrides)
+    if env.startswith(ATARI):
+        env_args, config = with_protocol(protocol, env_args or {}, config, overrides or {})
+    made = make(env, **(env_args or {}))
+    steps = decisions(made, steps, frames)
+    session = open_session(made, config, seed, schedule)
+    hosted = isinstance(made, HostedEnvironment)
+    name = "-".join([env, config.name, f"seed{seed}"]).replace("/", "_")
+    path = Path(out) if out is not None else Path("runs") / name
+    chunk = chunk or (HOSTED_CHUNK if hosted else CHUNK)
+    asked = {
+        "env": env, "env_args": env_args or {}, "agent": dataclasses.asdict(session.config), "seed": seed,
+        "steps": steps, "chunk": chunk, "schedule": dataclasses.asdict(schedule) if hosted else {},
+        "command": shlex.join(sys.argv), "versions": versions(),
+    }  # fmt: skip
+    if isinstance(made, HostedEnvironment) and not path.exists():
+        check_room(session.config.replay_size, made.frame_shape, path)
+    with RunDirectory.locked(path) as directory, _gentle_interrupt(say) as interrupted:
+        checkpoints = Checkpoints(path)
+        if directory.is_new:
+            directory.begin(asked)
+        elif not resume:
+            raise UsageError(f"{path} exists and is not empty: --resume goes on with it, --out chooses another place")
+        else:
+            _same_run(directory, asked, hosted)
+            _go_on(session, directory, checkpoints, say)
+        try:
+            _learn(session, directory, checkpoints, steps, chunk, schedule, progress, interrupted)
+        except RunError as error:
+            if session.last_good is not None:
+                directory.save_state(session.last_good)
+            raise RunError(f"{error} in {path}") from None
+        finally:
+            session.close()
+    return Run(directory)
+
+
+def decisions(env: Environment | HostedEnvironment, steps: int | None, frames: int | None) -> int:
+    """What was asked for, in decisions."""
+    if steps is not None and frames is not None:
+        raise UsageError(f"steps={steps}, frames={frames}: give one of them")
+    if frames is not None:
+        if not isinstance(env, HostedEnvironment):
+            raise UsageError(f"frames={frames}: {env.name} has none; give steps")
+        steps = frames // env.frame_skip
+    elif steps is None:
+        if isinstance(env, HostedEnvironment):
+            raise UsageError(f"how long? give --frames N ({env.frame_skip} for each decision; the paper: 200000000)")
+        steps = 50_000
     if steps < 1:
         raise UsageError(f"steps={steps}: at least 1")
-    config = agent_config(agent, overrides)
-    session = Session(make(env, **(env_args or {})), config, seed)
-    path = (
-        Path(out) if out is not None else Path("runs") / "-".join([env, config.name, f"seed{seed}"]).replace("/", "_")
-    )
-    directory = RunDirectory.create(
-        path,
-        {
-            "env": env, "env_args": env_args or {}, "agent": dataclasses.asdict(session.config), "seed": seed,
-            "steps": steps, "chunk": chunk, "command": shlex.join(sys.argv), "versions": versions(),
-        },
-    )  # fmt: skip
-    try:
+    return steps
+
+
+def open_session(
+    env: Environment | HostedEnvironment, config: AgentConfig, seed: int, schedule: Schedule
+) -> Session | HostedSession:
+    if isinstance(env, HostedEnvironment):
+        return HostedSession(env, config, seed, n_envs=schedule.n_envs, restart_every=schedule.evaluate_every)
+    return Session(env, config, seed)
+
+
+def _learn(
+    session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, steps: int, chunk: int,
+    schedule: Schedule, progress: Progress | None, interrupted: Callable[[], bool],
+) -> None:  # fmt: skip
+    def checkpoint() -> None:
+        checkpoints.save(session.step, session.snapshot(), session.replay, {"sizes": directory.sizes()})
+
+    kept_at = time.monotonic()
+    with tensorboard(directory.path, schedule.tensorboard) as write:
         for part in session.run(steps, chunk):
             directory.append("episodes", part.episodes._asdict())
             directory.append("metrics", {"step": part.step, **part.metrics})
+            write(part.step, part.metrics)
             if progress is not None:
                 progress(part.step, steps, part.metrics)
-        directory.save_state({"learner": jax.device_get(part.carry.learner), "instance": session.instance})
-    except (RunError, KeyboardInterrupt) as error:
-        directory.save_state({"learner": session.last_good, "instance": session.instance})
-        if isinstance(error, RunError):
-            raise RunError(f"{error} in {path}") from None
-        raise
-    return Run(directory)
+            if isinstance(session, HostedSession) and part.step % schedule.evaluate_every == 0:
+                _evaluate(session, directory, schedule)
+            stop = interrupted()
+            if stop or time.monotonic() - kept_at > 60 * schedule.checkpoint_minutes:
+                checkpoint()
+                kept_at = time.monotonic()
+            if stop:
+                raise KeyboardInterrupt
+    if isinstance(session, HostedSession):
+        checkpoint()
+    directory.save_state(session.kept())
+
+
+def _evaluate(session: HostedSession, directory: RunDirectory, schedule: Schedule) -> None:
+    policies = POLICIES if schedule.evaluation_policy == "both" else (schedule.evaluation_policy,)
+    for policy in policies:
+        seed = int(np.random.SeedSequence((session.seed, session.step)).generate_state(1)[0])
+        played = session.play(session.learner, own=policy == "own", seed=seed, steps=schedule.evaluation_steps)
+        number = len(played.episode_return)
+        directory.append(
+            "evaluations", {"step": [session.step] * number, "policy": [policy] * number, **played._asdict()}
+        )
+
+
+def _same_run(directory: RunDirectory, asked: dict[str, Any], hosted: bool) -> None:
+    """A run goes on only with what it began with; one outside of JAX may go on for longer."""
+    before, now = _flat(directory.config), _flat(json.loads(to_json(asked, digits=17)))
+    free = (*MAY_CHANGE, "steps") if hosted else MAY_CHANGE
+    for name in before | now:
+        if not name.startswith(free) and before.get(name) != now.get(name):
+            raise UsageError(
+                f"{directory.path} was begun with {name}={before.get(name)}, not {now.get(name)}: a run goes on only with "
+                "what it began with; leave that as it was, or start a new run (--out)"
+            )
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        leaves |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return leaves
+
+
+def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, say: Any) -> None:
+    found = checkpoints.restore(session.like_snapshot(), session.replay, say)
+    if found is None:
+        say(f"{directory.path} has no checkpoint yet: starting from the beginning")
+        directory.cut_back({})
+        return
+    tree, facts = found
+    directory.cut_back(facts["sizes"])
+    session.restore(tree)
+    say(f"going on from step {session.step:,}")
+
+
+@contextmanager
+def _gentle_interrupt(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C only asks to stop; the second one stops at once."""
+    asked = False
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        say("stopping after this chunk, with a checkpoint; Ctrl-C again to stop at once")
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def load(path: str | Path) -> Run:
@@ -101,6 +274,20 @@ class Run:
         return self.directory.columns("metrics")
 
     @cached_property
+    def evaluations(self) -> Columns:
+        """step, policy, episode_return and episode_length of each episode played without learning."""
+        return self.directory.columns("evaluations")
+
+    def last_evaluation(self) -> dict[str, np.ndarray]:
+        """Returns of the last evaluation in training, by policy; empty if there was none."""
+        rows = self.evaluations
+        if not rows:
+            return {}
+        last = rows["step"] == rows["step"].max()
+        names = dict.fromkeys(rows["policy"][last].tolist())
+        return {name: rows["episode_return"][last & (rows["policy"] == name)] for name in names}
+
+    @cached_property
     def config(self) -> dict[str, Any]:
         return self.directory.config
 
@@ -112,14 +299,22 @@ class Run:
             env, seed = make(config["env"], **config["env_args"]), config["seed"]
         except (KeyError, TypeError) as error:
             raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r})") from None
-        session = Session(env, agent_config(AgentConfig(), fields), seed)
-        like = jax.eval_shape(session.loop.start, jax.random.key(0), session.knobs)
-        state = self.directory.load_state({"learner": like.learner, "instance": like.instance})
-        return TrainedAgent(env, session, *jax.tree.map(jax.numpy.asarray, (state["learner"], state["instance"])))
+        session = open_session(env, agent_config(AgentConfig(), fields), seed, Schedule())
+        state = jax.tree.map(jax.numpy.asarray, self.directory.load_state(session.like_kept()))
+        session.instance = state["instance"]
+        return TrainedAgent(session, state["learner"])
 
     def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
         """Plays without learning: `policy` is "greedy" (but for ε = epsilon_evaluation) or "own", the agent's."""
         return self.agent.evaluate(episodes, policy=policy, seed=seed)
+
+    def video(
+        self, path: str | Path | None = None, *, policy: str = "own", seed: int = 0, longest: int = 1_000
+    ) -> Path:
+        """One game with u drawn under the screen, as a GIF; by default DIR/game.gif. At most `longest` decisions."""
+        where = Path(path) if path is not None else self.path / "game.gif"
+        self.agent.video(where, policy=policy, seed=seed, longest=longest)
+        return where
 
     def plot(self, path: str | Path | None = None) -> Path:
         """Returns and uncertainty against steps, as a picture; by default DIR/learning.png."""
@@ -138,17 +333,14 @@ class Uncertainty(NamedTuple):
     nu: np.ndarray
 
 
-class Evaluation(NamedTuple):
-    episode_return: np.ndarray
-    episode_length: np.ndarray
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainedAgent:
-    env: Environment
-    session: Session
+    session: Session | HostedSession
     state: LearnerState
-    instance: Any
+
+    @property
+    def env(self) -> Environment | HostedEnvironment:
+        return self.session.env
 
     def act(self, observation: Any, seed: int = 0) -> int:
         """The agent's own choice at one observation; `seed` draws its noise."""
@@ -166,36 +358,26 @@ class TrainedAgent:
         array = array.astype(self.env.observation_dtype)
         return self.session.loop.think(self.state, array, jax.random.key(seed), self.session.knobs)
 
+    def video(self, path: Path, *, policy: str, seed: int, longest: int) -> None:
+        from ube.runs.video import Watched, write_video
+
+        session = self.session
+        if not isinstance(session, HostedSession):
+            raise UsageError(f"{session.env.name} has no screen: videos are of Atari games")
+        _check_policy(policy)
+        actions, u, q = session.watch(self.state, own=policy == "own", seed=seed, longest=longest)
+        write_video(Watched(session.env.screens(seed, actions), u, q), path)
+
     def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
-        if policy not in ("greedy", "own"):
-            raise UsageError(f"policy={policy!r}: choose greedy or own")
+        _check_policy(policy)
         if episodes < 1:
             raise UsageError(f"episodes={episodes}: at least 1")
-        return evaluate(self.session, self.state, self.instance, episodes, own=policy == "own", seed=seed)
+        return self.session.play(self.state, episodes, own=policy == "own", seed=seed)
 
 
-def evaluate(
-    session: Session, state: LearnerState, instance: Any, episodes: int, *, own: bool, seed: int, chunk: int = 2_000
-) -> Evaluation:
-    """Episodes one after the other in one environment, so that short ones do not count more often."""
-    loop = session.loop
-    game = loop.begin(jax.random.key(seed), instance)
-    returns: list[float] = []
-    lengths: list[int] = []
-    for _ in range(MAX_CHUNKS):
-        game, log = loop.evaluate(game, state, instance, session.knobs, session.config.epsilon_evaluation, chunk, own)
-        ended = np.flatnonzero(log.ended)
-        returns += np.asarray(log.episode_return)[ended].tolist()
-        lengths += np.asarray(log.episode_length)[ended].tolist()
-        if len(returns) >= episodes:
-            return Evaluation(np.array(returns[:episodes]), np.array(lengths[:episodes]))
-    raise RunError(
-        f"{session.env.name}: {len(returns)} of {episodes} episodes ended within {MAX_CHUNKS * chunk:,} steps: "
-        "give the environment a time limit, or ask for fewer"
-    )
-
-
-MAX_CHUNKS = 1_000
+def _check_policy(policy: str) -> None:
+    if policy not in POLICIES:
+        raise UsageError(f"policy={policy!r}: choose greedy or own")
 
 
 def enable_compilation_cache() -> None:

@@ -1,0 +1,207 @@
+"""The loop for environments outside of JAX: acting, emulation and the target pass overlap the gradient, repeatably.
+
+A round is `update_period` decisions and the updates they ask for. The gradient of a round starts first, on a thread of its
+own, with a batch that was drawn before the round; meanwhile the round is played with the networks as they were before, and
+the next batch is drawn with its targets. Nothing depends on which of the two is done first.
+
+All randomness is a function of the seed and of counters, so counters are all there is to save of it. The emulator cannot be
+saved: it is started anew from its seed, and played the same actions again.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ube.deep.config import AgentConfig
+from ube.deep.learner import Knobs, Learner, LearnerState, Targets, Transition
+from ube.envs.contract import HostedEnvironment
+
+Key = jax.Array
+Fields = dict[str, Any]
+OF_EACH = ("stream", "member", "zeta", "episode_return", "episode_weight")
+"""Fields of LearnerState that each environment has its own of."""
+NOTED = ("q", "u", "nu", "u_loss")
+
+
+class Heard(NamedTuple):
+    """What the learner hears of the last step, (E,)."""
+
+    reward: np.ndarray
+    u_at_end: np.ndarray
+    ended: np.ndarray  # the return ends: the episode did, or a life was lost
+
+
+class Decision(NamedTuple):
+    action: jax.Array  # (E,)
+    bonus: jax.Array  # (E,) on top of the clipped reward
+    noted: jax.Array  # (E, len(NOTED))
+
+
+class HostedLoop:
+    """The functions of a run, compiled once for an environment and the shape of a config.
+
+    LearnerState is held as two dicts of its fields: `trained`, all that gradients read or change, and `lived`, which steps
+    change.
+    """
+
+    def __init__(self, env: HostedEnvironment, shape: AgentConfig, n_envs: int):
+        self.env, self.config, self.n_envs = env, shape, n_envs
+        self.learner = Learner(shape, env)
+        self.start = jax.jit(self._start)
+        self.step = jax.jit(self._step, donate_argnums=1)
+        self.u_at_end = jax.jit(self._u_at_end)
+        self.targets = jax.jit(self._targets)
+        self.improve = jax.jit(self._improve)
+        self.think = jax.jit(self.learner.act)
+        self.think_each = jax.jit(self._think_each, static_argnums=7)
+        self.draw_noise = jax.jit(jax.vmap(self.learner.draw_noise))
+        self.recounted = jax.jit(self._recounted)
+
+    def _start(self, key: Key, knobs: Knobs) -> tuple[Fields, Fields]:
+        state = self.learner.init(key, knobs)
+        each = {name: getattr(state, name) for name in OF_EACH}
+        each = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.n_envs), each)
+        noise_key = jax.random.fold_in(key, 1)
+        each["member"], each["zeta"] = jax.vmap(self.learner.draw_noise)(jax.random.split(noise_key, self.n_envs))
+        return self.split(state._replace(**each))
+
+    def split(self, state: LearnerState) -> tuple[Fields, Fields]:
+        fields = state._asdict()
+        return {name: fields.pop(name) for name in self.learner.fields_of_updates}, fields
+
+    def of_first(self, trained: Fields, lived: Fields) -> LearnerState:
+        """The learner as the first environment has it."""
+        own = {name: jax.tree.map(lambda leaf: leaf[0], lived[name]) for name in OF_EACH}
+        return LearnerState(**trained, **(lived | own))
+
+    # ---------------------------------------------------------------- a step
+
+    def _step(
+        self, trained: Fields, lived: Fields, heard: Heard, observations: jax.Array, key: Key, count: Any, knobs: Knobs
+    ) -> tuple[Fields, Decision]:
+        """Hears of the last step, decides, and takes the decisions in, those of one environment after the other."""
+        shared = {name: leaf for name, leaf in lived.items() if name not in OF_EACH}
+        own = {name: lived[name] for name in OF_EACH}
+        keys = jax.random.split(jax.random.fold_in(key, count), (self.n_envs, 2))
+
+        def decide(own: Fields, heard: Any, observation: jax.Array, keys: Key) -> Any:
+            state = LearnerState(**trained, **shared, **own)
+            state = self.learner.after_step(state, heard.reward, heard.u_at_end, heard.ended, keys[0], knobs)
+            choice = self.learner.act(state, observation, keys[1], knobs)
+            return {name: getattr(state, name) for name in OF_EACH}, state.largest_return, choice
+
+        own, largest, choices = self._each(decide)(own, heard, jnp.moveaxis(observations, 1, -1), keys)
+        shared["largest_return"] = largest.max()
+
+        def take_in(shared: Fields, of_one: Any) -> tuple[Fields, Any]:
+            own, choice = of_one
+            if self.learner.counts and self.n_envs > 1:  # Σ has changed since
+                gain, _ = self.learner.counts.look(shared["counts"], choice.code, choice.action)
+                choice = choice._replace(gain=gain)
+            state, u_loss = self.learner.observe(LearnerState(**trained, **shared, **own), choice, knobs)
+            bonus = self.learner.learned_reward(jnp.zeros(()), choice, knobs)
+            noted = jnp.stack([choice.q.max(), choice.u[choice.action], choice.nu_taken, u_loss])
+            fields = state._asdict()
+            own = {name: fields[name] for name in OF_EACH}
+            return {name: fields[name] for name in shared}, (own, Decision(choice.action, bonus, noted))
+
+        shared, (own, decision) = jax.lax.scan(take_in, shared, (own, choices))
+        return shared | own, decision
+
+    def _each(self, function: Any) -> Any:
+        """Over environments, without what `vmap` costs where there is only one."""
+        if self.n_envs > 1:
+            return jax.vmap(function)
+
+        def alone(*args: Any) -> Any:
+            return jax.tree.map(lambda leaf: leaf[None], function(*jax.tree.map(lambda leaf: leaf[0], args)))
+
+        return alone
+
+    def _u_at_end(
+        self, trained: Fields, lived: Fields, observations: jax.Array, key: Key, count: Any, knobs: Knobs
+    ) -> jax.Array:
+        keys = jax.random.split(jax.random.fold_in(key, count), self.n_envs)
+        state = LearnerState(**trained, **lived)
+        return jax.vmap(lambda observation, key: self.learner.u_at_end(state, observation, key, knobs))(
+            jnp.moveaxis(observations, 1, -1), keys
+        )
+
+    # ---------------------------------------------------------------- an update
+
+    def _targets(
+        self, trained: Fields, lived: Fields, sample: Any, key: Key, count: Any, knobs: Knobs
+    ) -> tuple[Transition, Targets]:
+        """The batch of a `frames.Sample`, and what it should become."""
+        mask_key, target_key = jax.random.split(key)
+        observation, following = stacked(sample.frames, sample.age, self.env.stack)
+        code = next_code = jnp.zeros((len(sample.action), 0))
+        counts = self.learner.counts
+        if counts is not None and counts.stores_code:
+            x, next_x = self.learner.scaled(observation), self.learner.scaled(following)
+            code, next_code = counts.code(lived["counts"], x, x), counts.code(lived["counts"], next_x, next_x)
+        members = self.config.ensemble
+        mask = jnp.ones((len(sample.action), members))
+        if members > 1:
+
+            def seen_by(number: jax.Array) -> jax.Array:
+                return jax.random.bernoulli(jax.random.fold_in(mask_key, number), knobs.mask_probability, (members,))
+
+            mask = jax.vmap(seen_by)(sample.number).astype(jnp.float32)
+        batch = Transition(
+            observation, sample.action, sample.reward, sample.continues, following, code, next_code, mask
+        )
+        state = LearnerState(**trained, **lived)
+        targets = self.learner.targets(state, batch, jax.random.fold_in(target_key, count), knobs)
+        done_with = jnp.zeros(0)
+        return batch._replace(next_observation=done_with, code=done_with, next_code=done_with), targets
+
+    def _improve(
+        self, trained: Fields, batch: Transition, targets: Targets, knobs: Knobs
+    ) -> tuple[Fields, dict[str, jax.Array]]:
+        others: Fields = dict.fromkeys(LearnerState._fields, ())
+        state, metrics = self.learner.improve(LearnerState(**(others | trained)), batch, targets, knobs)
+        return self.split(state)[0], metrics
+
+    def _recounted(self, trained: Fields, lived: Fields, sample: Any, knobs: Knobs) -> Any:
+        """Counts as if every decision had been seen with the features of now."""
+        observation, _ = stacked(sample.frames, sample.age, self.env.stack)
+        codes = self.learner.codes(LearnerState(**trained, **lived), observation, knobs)
+        return self.learner.counts.recounted(lived["counts"], codes, sample.action)  # type: ignore[union-attr]
+
+    # ---------------------------------------------------------------- evaluation
+
+    def _think_each(
+        self, state: LearnerState, member: jax.Array, zeta: jax.Array, observations: jax.Array, key: Key, count: Any,
+        knobs: Knobs, own: bool, epsilon: Any,
+    ) -> Any:  # fmt: skip
+        """What the agent does in each of several games, without learning."""
+        keys = jax.random.split(jax.random.fold_in(key, count), len(observations))
+
+        def one(member: jax.Array, zeta: jax.Array, observation: jax.Array, key: Key) -> Any:
+            playing = state._replace(member=member, zeta=zeta)
+            return self.learner.act(playing, observation, key, knobs, None if own else epsilon)
+
+        return jax.vmap(one)(member, zeta, jnp.moveaxis(observations, 1, -1), keys)
+
+
+def stacked(frames: jax.Array, age: jax.Array, stack: int) -> tuple[jax.Array, jax.Array]:
+    """(B, stack + 1, …) -> the observation and the next one, (B, …, stack); frames of other episodes are zero."""
+    back = jnp.arange(stack - 1, -1, -1)  # steps before the newest
+    masks = (back <= age[:, None]), (back <= age[:, None] + 1)
+    shape = (*masks[0].shape, *[1] * (frames.ndim - 2))
+    now, following = (
+        jnp.moveaxis(jnp.where(mask.reshape(shape), part, 0), 1, -1)
+        for mask, part in zip(masks, (frames[:, :-1], frames[:, 1:]), strict=True)
+    )
+    return now, following
+
+
+@functools.lru_cache(maxsize=16)
+def compiled_hosted(env: HostedEnvironment, shape: AgentConfig, n_envs: int) -> HostedLoop:
+    return HostedLoop(env, shape, n_envs)

@@ -1,0 +1,324 @@
+"""A run in environments outside of JAX, as a stream of chunks: `Session` of the compiled loop, with the same surface."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from ube.deep.config import AgentConfig
+from ube.deep.frames import FrameReplay
+from ube.deep.hosted import NOTED, Fields, Heard, HostedLoop, compiled_hosted
+from ube.deep.learner import LearnerState, filled, split_knobs
+from ube.deep.loop import RECOUNTED
+from ube.deep.session import Chunk, Episodes, Evaluation, check_finite, refreshed
+from ube.envs.contract import HostedEnvironment
+from ube.errors import RunError, UsageError
+
+CHUNK = 1_000
+"""Decisions between two looks at a run."""
+REFRESH = 10_000
+"""Decisions between two refreshes of Σ."""
+EVALUATION_ENVS = 8
+"""Games played side by side in evaluation."""
+STREAMS = ("start", "step", "end", "batch", "play")
+
+
+class HostedSession:
+    """One agent in `n_envs` environments with one seed.
+
+    Every `restart_every` decisions all games are cut off and begin anew from a seed, as they do in Mnih et al. 2015 around
+    each evaluation; a run is continued by playing the actions since then again.
+    """
+
+    def __init__(
+        self, env: HostedEnvironment, config: AgentConfig, seed: int, *, n_envs: int = 1, restart_every: int = 250_000
+    ):
+        self.env, self.config, self.seed, self.n_envs = env, filled(config, env), seed, n_envs
+        period = self.config.update_period
+        if n_envs < 1 or max(n_envs, period) % min(n_envs, period):
+            raise UsageError(f"n_envs={n_envs}: a divisor or a multiple of update_period={period}")
+        self.round = max(period, n_envs)
+        """Decisions of a round."""
+        if restart_every % self.round:
+            raise UsageError(f"restart_every={restart_every}: a multiple of {self.round} decisions")
+        self.restart_every = restart_every
+        shape, self.knobs = split_knobs(self.config)
+        self.loop: HostedLoop = compiled_hosted(env, shape, n_envs)
+        self.keys = dict(zip(STREAMS, jax.random.split(jax.random.key(seed), len(STREAMS)), strict=True))
+        self.trained: Fields
+        self.lived: Fields
+        self.trained, self.lived = self.loop.start(self.keys["start"], self.knobs)
+        self.last_good: dict[str, Any] | None = None
+        self.instance: Any = ()
+        self.observations = np.zeros((n_envs, env.stack, *env.frame_shape), np.uint8)
+        self.heard = Heard(*(np.zeros(n_envs, dtype) for dtype in (np.float32, np.float32, bool)))
+        self.episode_return, self.episode_length = np.zeros(n_envs), np.zeros(n_envs, np.int64)
+        self.actions = np.zeros((restart_every // n_envs, n_envs), np.uint8)
+        """Since the games began anew."""
+        self.step = 0
+        self.games: Any = None
+        self._noted: list[jax.Array] = []
+        self._ended: list[tuple[int, float, int]] = []
+
+    @property
+    def learner(self) -> LearnerState:
+        return self.loop.of_first(self.trained, self.lived)
+
+    @cached_property
+    def replay(self) -> FrameReplay:
+        return FrameReplay(self.config.replay_size, self.env.frame_shape, self.env.stack, self.n_envs)
+
+    # ---------------------------------------------------------------- training
+
+    def run(self, steps: int, chunk: int = CHUNK) -> Iterator[Chunk]:
+        """Up to `steps` decisions in all, or a few more where whole rounds ask for it."""
+        if self.games is None:
+            self.games = self.env.open(self.n_envs)
+        chunk = -(-chunk // self.round) * self.round
+        with ThreadPoolExecutor(1) as worker:
+            while self.step < steps:
+                began, first = time.perf_counter(), self.step
+                if self.step % self.restart_every == 0:
+                    self._restart()
+                end = min(self.step // chunk * chunk + chunk, -(-steps // self.round) * self.round)
+                end = min(end, self.step // self.restart_every * self.restart_every + self.restart_every)
+                learned = self._rounds(end, worker)
+                if self.step // REFRESH > first // REFRESH:
+                    self._refresh()
+                metrics = self._metrics(learned)
+                rate = (self.step - first) / (time.perf_counter() - began)
+                metrics |= {"steps_per_second": rate, "frames_per_second": rate * self.env.frame_skip}
+                episodes = Episodes(*(np.array([end[i] for end in self._ended]) for i in range(3)))
+                self._ended = []
+                if len(episodes.step):
+                    metrics["return"] = float(episodes.episode_return.mean())
+                yield Chunk(self.step, episodes, metrics)
+
+    def _rounds(self, end: int, worker: ThreadPoolExecutor) -> list[Any]:
+        """Plays and learns until `end`. Nothing is under way before or after."""
+        learned: list[Any] = []
+        ahead = self._draw() if self._learns() else []
+        while self.step < end:
+            gradient = worker.submit(self._improved, self.trained, ahead)
+            for _ in range(self.round // self.n_envs):
+                self._play()
+            later = self._draw(len(ahead)) if self._learns() and self.step < end else []
+            self.trained, metrics = gradient.result()
+            learned += metrics
+            ahead = later
+        return learned
+
+    def _learns(self) -> bool:
+        return self.step >= self.config.warmup
+
+    def _draw(self, under_way: int = 0) -> list[tuple[Any, Any]]:
+        """Batches of the next round, with their targets."""
+        done = int(self.trained["updates"]) + under_way
+        batches = []
+        for number in range(done, done + self.round // self.config.update_period):
+            sample = self.replay.sample(self.config.batch_size, np.random.default_rng((self.seed, number)))
+            batches.append(self.loop.targets(self.trained, self.lived, sample, self.keys["batch"], number, self.knobs))
+        return batches
+
+    def _improved(self, trained: Fields, batches: list[tuple[Any, Any]]) -> tuple[Fields, list[Any]]:
+        metrics = []
+        for batch, targets in batches:
+            trained, heard = self.loop.improve(trained, batch, targets, self.knobs)
+            metrics.append(heard)
+        return jax.block_until_ready(trained), metrics
+
+    def _play(self) -> None:
+        """One decision in each environment."""
+        self.lived, decision = self.loop.step(
+            self.trained, self.lived, self.heard, self.observations, self.keys["step"], self.step, self.knobs
+        )
+        self._noted.append(decision.noted)
+        action = np.asarray(decision.action)
+        after = self.games.step(action)
+        if not np.isfinite(after.reward).all():
+            raise RunError(
+                f"{self.env.name} gave the reward {after.reward} at step {self.step + 1}: mend the environment"
+            )
+        learned = np.clip(after.reward, -self.config.reward_clip, self.config.reward_clip)
+        if self.config.bonus_scale:
+            learned = learned + np.asarray(decision.bonus)
+        ended, over = after.terminated | after.truncated, after.terminated | after.life_lost
+        newest = self.observations[:, -1]
+        for env in range(self.n_envs):
+            self.replay.add(env, newest[env], action[env], learned[env], not over[env])
+            if after.truncated[env]:
+                self.replay.cut(env, after.last_frame[env])
+            elif after.terminated[env]:
+                self.replay.begin(env)
+        self.actions[self.step % self.restart_every // self.n_envs] = action
+        self.step += self.n_envs
+        last = np.concatenate([self.observations[:, 1:], after.last_frame[:, None]], 1)
+        self.heard = Heard(after.reward.astype(np.float32), self._u_at_end(last, after.truncated), ended | over)
+        self.observations = last
+        self.episode_return += after.reward
+        self.episode_length += 1
+        for env in np.flatnonzero(ended).tolist():
+            self._ended.append((self.step, self.episode_return[env], self.episode_length[env]))
+            self._begin(env, after.frame[env])
+
+    def _begin(self, env: int, frame: np.ndarray) -> None:
+        self.observations[env] = 0
+        self.observations[env, -1] = frame
+        self.episode_return[env], self.episode_length[env] = 0.0, 0
+
+    def _u_at_end(self, last: np.ndarray, cut: np.ndarray) -> np.ndarray:
+        if not self.loop.learner.u_from_stream or not cut.any():
+            return np.zeros(self.n_envs, np.float32)
+        u = self.loop.u_at_end(self.trained, self.lived, last, self.keys["end"], self.step, self.knobs)
+        return np.where(cut, u, 0).astype(np.float32)
+
+    def _restart(self) -> None:
+        """Games in progress are cut off, new ones begin from a seed of their own."""
+        running = self.episode_length > 0
+        for env in np.flatnonzero(running).tolist():
+            self.replay.cut(env, self.observations[env, -1])
+        cut = running & ~self.heard.ended
+        self.heard = Heard(
+            self.heard.reward, self.heard.u_at_end + self._u_at_end(self.observations, cut), self.heard.ended | running
+        )
+        for env, frame in enumerate(self.games.reset(self._game_seed())):
+            self._begin(env, frame)
+
+    def _game_seed(self) -> int:
+        """Of the games that are being played."""
+        index = self.step // self.restart_every
+        return int(np.random.SeedSequence((self.seed, index)).generate_state(1)[0])
+
+    def _refresh(self) -> None:
+        """Σ free of the rounding of late, or of the features of the past."""
+        counts = self.loop.learner.counts
+        if counts is None:
+            return
+        state = self.lived["counts"]
+        if self.config.sigma_from == "replay":
+            sample = self.replay.sample(RECOUNTED, np.random.default_rng((self.seed, self.step, 1)))
+            state = self.loop.recounted(self.trained, self.lived, sample, self.knobs)
+        self.lived["counts"] = refreshed(counts, state, self.config)
+
+    def _metrics(self, learned: list[Any]) -> dict[str, float]:
+        noted, learned = jax.device_get((self._noted, learned))
+        self._noted = []
+        metrics = dict(zip(NOTED, np.concatenate(noted).mean(0).tolist(), strict=True))
+        if learned:
+            metrics |= {name: float(np.mean([one[name] for one in learned])) for name in learned[0]}
+        check_finite(metrics, self.config, self.step, "the last checkpoint")
+        learner = self.loop.learner
+        metrics["epsilon"] = float(learner.epsilon(self.step, self.knobs))
+        metrics["beta_unit"] = float(learner.unit(self.learner))
+        return metrics
+
+    # ---------------------------------------------------------------- evaluation
+
+    def play(
+        self, learner: LearnerState, episodes: int | None = None, *, own: bool, seed: int, steps: int | None = None
+    ) -> Evaluation:
+        """Without learning, Σ frozen: so many episodes, or as many as begin within so many decisions.
+
+        Several games side by side, each played to its end, so that long ones count as often as short ones.
+        """
+        n_envs = min(EVALUATION_ENVS, episodes or EVALUATION_ENVS)
+        games = self.env.open(n_envs)
+        keys = jax.random.split(jax.random.key(seed), 2)
+        member, zeta = (np.array(part) for part in self.loop.draw_noise(jax.random.split(keys[0], n_envs)))
+        observations = np.zeros((n_envs, self.env.stack, *self.env.frame_shape), np.uint8)
+        observations[:, -1] = games.reset(seed)
+        played = np.zeros(n_envs), np.zeros(n_envs, np.int64)
+        number = np.arange(n_envs)  # of the game in each; -1 where no more are needed
+        begun, decisions, results = n_envs, 0, {}
+        while (number >= 0).any():
+            choice = self.loop.think_each(
+                learner, member, zeta, observations, keys[1], decisions, self.knobs, own,
+                self.config.epsilon_evaluation,
+            )  # fmt: skip
+            after = games.step(np.asarray(choice.action))
+            decisions += n_envs
+            played[0][:] += after.reward
+            played[1][:] += 1
+            observations = np.concatenate([observations[:, 1:], after.last_frame[:, None]], 1)
+            for env in np.flatnonzero(after.terminated | after.truncated):
+                observations[env] = 0
+                observations[env, -1] = after.frame[env]
+                if number[env] >= 0:
+                    results[int(number[env])] = (played[0][env], played[1][env])
+                    more = begun < episodes if episodes is not None else decisions < (steps or 0)
+                    number[env], begun = (begun, begun + 1) if more else (-1, begun)
+                played[0][env], played[1][env] = 0.0, 0
+                noise = self.loop.draw_noise(jax.random.split(jax.random.fold_in(keys[0], begun + decisions), 1))
+                member[env], zeta[env] = noise[0][0], noise[1][0]
+        games.close()
+        ordered = [results[index] for index in sorted(results)]
+        return Evaluation(*(np.array(column) for column in zip(*ordered, strict=True)))
+
+    def watch(self, learner: LearnerState, *, own: bool, seed: int, longest: int) -> tuple[np.ndarray, ...]:
+        """One game by itself, or its first decisions: actions, the u of each, and the largest Q before each, (T,)."""
+        games, key = self.env.open(1), jax.random.key(seed)
+        member, zeta = self.loop.draw_noise(jax.random.split(key, 1))
+        observations = np.zeros((1, self.env.stack, *self.env.frame_shape), np.uint8)
+        observations[:, -1] = games.reset(seed)
+        seen = []
+        for t in range(longest):
+            choice = self.loop.think_each(
+                learner, member, zeta, observations, key, t, self.knobs, own, self.config.epsilon_evaluation
+            )
+            action, u, q = (np.asarray(part)[0] for part in (choice.action, choice.u, choice.q))
+            seen.append((int(action), float(u[action]), float(q.max())))
+            after = games.step(np.array([action]))
+            if after.terminated[0] or after.truncated[0]:
+                break
+            observations = np.concatenate([observations[:, 1:], after.frame[:, None]], 1)
+        games.close()
+        return tuple(np.array(column) for column in zip(*seen, strict=True))
+
+    # ---------------------------------------------------------------- to go on later
+
+    def kept(self) -> dict[str, Any]:
+        """What it takes to play."""
+        return {"learner": self.learner, "instance": ()}
+
+    like_kept = kept
+
+    def snapshot(self) -> dict[str, Any]:
+        """All there is to know between two chunks, but for the frames of the replay."""
+        replay = {name: array for name, array in self.replay.arrays().items() if name != "frames"}
+        return {
+            "trained": self.trained, "lived": self.lived, "replay": replay, "heard": self.heard,
+            "observations": self.observations, "episode_return": self.episode_return,
+            "episode_length": self.episode_length, "actions": self.actions, "step": np.int64(self.step),
+        }  # fmt: skip
+
+    like_snapshot = snapshot
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Goes on from a snapshot; the frames of the replay are there already. The games are played up to there again."""
+        self.trained, self.lived = jax.tree.map(jax.numpy.asarray, (saved["trained"], saved["lived"]))
+        for name, array in saved["replay"].items():
+            self.replay.arrays()[name][...] = array
+        self.heard = saved["heard"]
+        self.observations, self.actions = saved["observations"], saved["actions"]
+        self.episode_return, self.episode_length = saved["episode_return"], saved["episode_length"]
+        self.step = int(saved["step"])
+        if self.step % self.restart_every:
+            self.games = self.env.open(self.n_envs)
+            frame = self.games.reset(self._game_seed())
+            for action in self.actions[: self.step % self.restart_every // self.n_envs]:
+                frame = self.games.step(action).frame
+            if not np.array_equal(frame, self.observations[:, -1]):
+                raise RunError(
+                    f"{self.env.name} does not repeat itself from its seed: is it the same version as before?"
+                )
+
+    def close(self) -> None:
+        if self.games is not None:
+            self.games.close()
+            self.games = None

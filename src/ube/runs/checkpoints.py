@@ -1,0 +1,174 @@
+"""Checkpoints of a run: each whole or absent, the last two kept, plain files that run no code when loaded.
+
+DIR/checkpoints/STEP-DIGEST/state.safetensors   all arrays but the frames of the replay
+DIR/checkpoints/STEP-DIGEST/manifest.json       sha256 of every file; its own is the DIGEST in the folder's name
+DIR/checkpoints/frames/ENV-SEGMENT-LAST.bin     frames of the replay, shared between checkpoints: named by the last frame
+                                                written into the segment, so one that did not change is not written again
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ube.deep.frames import FrameReplay
+from ube.errors import RunError
+from ube.runs.arrays import load_arrays, save_arrays
+
+KEPT = 2
+SEGMENT = 10_000
+"""Frames in a file."""
+STATE, MANIFEST, FRAMES, STAGED = "state.safetensors", "manifest.json", "frames", ".staged"
+Say = Callable[[str], None]
+
+
+class Damaged(Exception):
+    pass
+
+
+class Segment(NamedTuple):
+    name: str
+    env: int
+    first: int
+    end: int
+
+
+class Checkpoints:
+    def __init__(self, run: Path):
+        self.path = run / "checkpoints"
+
+    def save(self, step: int, tree: Any, replay: FrameReplay | None, facts: dict[str, Any]) -> None:
+        """`facts` is JSON that comes back with the arrays of `tree`."""
+        known = self._known_segments()
+        staged = self.path / STAGED
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir(parents=True)
+        (self.path / FRAMES).mkdir(exist_ok=True)
+        segments = {}
+        for segment in _segments(replay):
+            frames = replay.frames[segment.env, segment.first : segment.end]  # type: ignore[union-attr]
+            digest = known.get(segment.name)
+            segments[segment.name] = digest or _write(
+                self.path / FRAMES / segment.name, np.ascontiguousarray(frames).data
+            )
+        content = {
+            "step": step, "facts": facts, "files": {STATE: _write(staged / STATE, save_arrays(tree))},
+            "segments": segments,
+        }  # fmt: skip
+        digest = _write(staged / MANIFEST, json.dumps(content, indent=1).encode())
+        final = self.path / f"{step:012d}-{digest[:16]}"
+        shutil.rmtree(final, ignore_errors=True)
+        staged.rename(final)
+        _sync_folder(self.path)
+        self._forget_older()
+
+    def restore(self, like: Any, replay: FrameReplay | None, say: Say) -> tuple[Any, dict[str, Any]] | None:
+        """The newest whole checkpoint: its tree in the shape of `like`, and its facts; frames go into `replay`."""
+        damaged = ""
+        for folder in self._folders():
+            try:
+                manifest = _manifest(folder)
+                for name, digest in manifest["files"].items():
+                    _verify(folder / name, digest)
+                for segment in (_segment(name) for name in manifest["segments"]):
+                    path = self.path / FRAMES / segment.name
+                    _verify(path, manifest["segments"][segment.name])
+                    self._read(path, segment, replay)
+                return load_arrays(folder / STATE, like), manifest["facts"]
+            except Damaged as error:
+                damaged = f"the checkpoint {folder} is damaged ({error})"
+                say(f"{damaged}: going back to the one before")
+        if damaged:
+            raise RunError(f"{damaged}, and there is none before it: start a new run")
+        return None
+
+    def _read(self, path: Path, segment: Segment, replay: FrameReplay | None) -> None:
+        if replay is None:
+            raise Damaged(f"{path.name} belongs to a replay of frames")
+        ring = replay.frames[segment.env]
+        frames = np.fromfile(path, np.uint8).reshape(-1, *ring.shape[1:])
+        ring[segment.first : segment.first + len(frames)] = frames
+
+    def _folders(self) -> list[Path]:
+        """Newest first."""
+        return sorted((path for path in self.path.glob("*-*") if path.is_dir()), reverse=True)
+
+    def _known_segments(self) -> dict[str, str]:
+        known: dict[str, str] = {}
+        for folder in self._folders():
+            with contextlib.suppress(Damaged):
+                known |= _manifest(folder)["segments"]
+        return {name: digest for name, digest in known.items() if (self.path / FRAMES / name).is_file()}
+
+    def _forget_older(self) -> None:
+        for folder in self._folders()[KEPT:]:
+            shutil.rmtree(folder)
+        needed = self._known_segments()
+        for path in (self.path / FRAMES).iterdir():
+            if path.name not in needed:
+                path.unlink()
+
+
+def _segments(replay: FrameReplay | None) -> Iterator[Segment]:
+    if replay is None:
+        return
+    for env, added in enumerate(replay.added.tolist()):
+        for index, first in enumerate(range(0, min(added, replay.slots), SEGMENT)):
+            end = min(first + SEGMENT, replay.slots)
+            turn, newest = divmod(added - 1, replay.slots)
+            last = (
+                turn * replay.slots + min(newest, end - 1) if newest >= first else (turn - 1) * replay.slots + end - 1
+            )
+            yield Segment(f"{env}-{index}-{last}.bin", env, first, min(end, added))
+
+
+def _segment(name: str) -> Segment:
+    env, index, _ = name.removesuffix(".bin").split("-")
+    first = int(index) * SEGMENT
+    return Segment(name, int(env), first, first + SEGMENT)
+
+
+def _manifest(folder: Path) -> Any:
+    path = folder / MANIFEST
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise Damaged(f"{path.name}: {error.strerror}") from None
+    if hashlib.sha256(content).hexdigest()[:16] != folder.name.rpartition("-")[2]:
+        raise Damaged(f"{path.name} is not what was written")
+    return json.loads(content)
+
+
+def _verify(path: Path, digest: str) -> None:
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise Damaged(f"{path.name}: {error.strerror}") from None
+    if found != digest:
+        raise Damaged(f"{path.name} is not what was written")
+
+
+def _write(path: Path, content: Any) -> str:
+    """To the disk, not only to the system's memory. Returns the sha256."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,283 @@
+"""The loop outside of JAX: against a plain loop of the same learner, on games that end, are cut and lose lives."""
+
+import threading
+import time
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from ube import RunError, UsageError
+from ube.deep import hosted_session
+from ube.deep.config import agent_config
+from ube.deep.hosted import stacked
+from ube.deep.hosted_session import HostedSession
+from ube.deep.learner import LearnerState, Transition
+from ube.envs.contract import HostedEnvironment, HostedStep
+
+SMALL = {"replay_size": 200, "batch_size": 4, "warmup": 12, "update_period": 4, "target_period": 3, "hidden": (8,)}
+SIDE, STACK = 6, 2
+AGENTS = ["dqn", "ube-nstep", "bonus", "boot", "ube-deep"]
+
+
+class Corridors:
+    """Frames of noise with the clock in a corner. Action 1 pays; every 5th step loses a life, every 13th ends the game,
+    and every 29th cuts it off."""
+
+    def __init__(self, n_envs: int):
+        self.n_envs = n_envs
+
+    def reset(self, seed: int) -> np.ndarray:
+        self.rng = [np.random.default_rng((seed, env)) for env in range(self.n_envs)]
+        self.clock = np.zeros(self.n_envs, int)
+        return np.stack([self.draw(env) for env in range(self.n_envs)])
+
+    def draw(self, env: int) -> np.ndarray:
+        frame = self.rng[env].integers(0, 256, (SIDE, SIDE), dtype=np.uint8)
+        frame[0, 0] = self.clock[env] % 256
+        return frame
+
+    def step(self, actions: np.ndarray) -> HostedStep:
+        self.clock += 1
+        terminated, truncated = self.clock % 13 == 0, self.clock % 29 == 0
+        last = np.stack([self.draw(env) for env in range(self.n_envs)])
+        ended = terminated | truncated
+        frame = np.stack([self.draw(env) if ended[env] else last[env] for env in range(self.n_envs)])
+        reward = np.where(actions == 1, 2.5, 0.0)
+        return HostedStep(frame, last, reward, terminated, truncated & ~terminated, (self.clock % 5 == 0) & ~ended)
+
+    def close(self) -> None: ...
+
+
+ENV = HostedEnvironment(
+    "Corridors", (SIDE, SIDE, STACK), np.dtype(np.uint8), np.zeros((SIDE, SIDE, STACK)), np.full((SIDE, SIDE, STACK), 255.0),
+    3, Corridors, (SIDE, SIDE), STACK, 4, lambda seed, actions: np.zeros((len(actions), 9, 9, 3), np.uint8), reward_clip=1.0,
+)  # fmt: skip
+
+
+def session(agent: str, seed: int = 0, n_envs: int = 1) -> HostedSession:
+    """n = 3 where the preset's is 150, since games have 13 steps at most."""
+    overrides = SMALL | ({"n": 3} if agent == "ube-nstep" else {})
+    return HostedSession(ENV, agent_config(agent, overrides), seed, n_envs=n_envs, restart_every=80)
+
+
+def everything(run: HostedSession) -> dict[str, bytes]:
+    tree = run.snapshot() | {"frames": run.replay.frames}
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): np.asarray(leaf).tobytes() for path, leaf in leaves}
+
+
+def finished(run: HostedSession, steps: int = 200, chunk: int = 40) -> HostedSession:
+    list(run.run(steps, chunk))
+    return run
+
+
+# ---------------------------------------------------------------- the plain loop
+
+
+def plain_loop(steps: int, chunk: int, agent: str) -> tuple[LearnerState, list[Any]]:
+    """The same run without threads, dicts of fields or merged steps; one game."""
+    other = session(agent)
+    learner, knobs, config, keys = other.loop.learner, other.knobs, other.config, other.keys
+    state = learner.init(keys["start"], knobs)
+    noise = learner.draw_noise(jax.random.split(jax.random.fold_in(keys["start"], 1), 1)[0])
+    state = state._replace(member=noise[0], zeta=noise[1])
+    act, observe, after_step, u_at_end = (
+        jax.jit(getattr(learner, n)) for n in ("act", "observe", "after_step", "u_at_end")
+    )
+    targets, improve = jax.jit(learner.targets), jax.jit(learner.improve)
+    replay, games = other.replay, Corridors(1)
+    stack = np.zeros((STACK, SIDE, SIDE), np.uint8)
+    heard, length, ends, total = (np.float32(0), np.float32(0), np.bool_(False)), 0, [], 0.0
+    networks = state  # that act and give targets
+
+    def seen(stack: np.ndarray) -> np.ndarray:
+        return np.moveaxis(stack, 0, -1)
+
+    def batch(number: int) -> Any:
+        sample = replay.sample(config.batch_size, np.random.default_rng((0, number)))
+        now, following = stacked(sample.frames, sample.age, STACK)
+        _, batch_key = jax.random.split(keys["batch"])
+        code = next_code = np.zeros((config.batch_size, 0))
+        if learner.counts is not None and learner.counts.stores_code:
+            x, y = learner.scaled(now), learner.scaled(following)
+            code, next_code = learner.counts.code(state.counts, x, x), learner.counts.code(state.counts, y, y)
+        ones = np.ones((config.batch_size, 1), np.float32)
+        rows = Transition(now, sample.action, sample.reward, sample.continues, following, code, next_code, ones)
+        whole = state._replace(**{name: getattr(networks, name) for name in learner.fields_of_updates})
+        return rows, targets(whole, rows, jax.random.fold_in(batch_key, number), knobs)
+
+    ahead = None
+    for step in range(steps):
+        if step % 80 == 0:  # all begins anew
+            if length:
+                replay.cut(0, stack[-1])
+                cut = learner.u_from_stream and not heard[2]
+                last = (
+                    u_at_end(networks_in(state, networks, learner), seen(stack), end_key(keys, step), knobs)
+                    if cut
+                    else 0.0
+                )
+                heard = (heard[0], np.float32(heard[1] + last), np.bool_(True))
+            first = games.reset(int(np.random.SeedSequence((0, step // 80)).generate_state(1)[0]))[0]
+            stack, length, total = np.zeros_like(stack), 0, 0.0
+            stack[-1] = first
+        if step % 4 == 0 and step >= config.warmup and (ahead is None or step % chunk == 0):
+            networks = state
+            ahead = batch(int(state.updates))
+        close_key, act_key = jax.random.split(jax.random.fold_in(keys["step"], step), (1, 2))[0]
+        playing = networks_in(state, networks, learner)
+        playing = after_step(playing, *heard, close_key, knobs)
+        choice = act(playing, seen(stack), act_key, knobs)
+        playing, _ = observe(playing, choice, knobs)
+        state = networks_in(playing, state, learner)
+        after = games.step(np.asarray(choice.action)[None])
+        bonus = float(learner.learned_reward(np.float32(0), choice, knobs))
+        over = after.terminated[0] | after.life_lost[0]
+        replay.add(0, stack[-1], int(choice.action), min(after.reward[0], 1.0) + bonus, not over)
+        length, total = length + 1, total + after.reward[0]
+        stack = np.concatenate([stack[1:], after.last_frame])
+        last_u = 0.0
+        if after.truncated[0]:
+            replay.cut(0, after.last_frame[0])
+            if learner.u_from_stream:
+                last_u = u_at_end(networks_in(state, networks, learner), seen(stack), end_key(keys, step + 1), knobs)
+        heard = (np.float32(after.reward[0]), np.float32(last_u), np.bool_(over | after.truncated[0]))
+        if after.terminated[0] or after.truncated[0]:
+            if after.terminated[0]:
+                replay.begin(0)
+            ends.append((step + 1, total, length))
+            stack, length, total = np.zeros_like(stack), 0, 0.0
+            stack[-1] = after.frame[0]
+        if step % 4 == 3:  # the round is over: its update counts from now on
+            later = (
+                batch(int(state.updates) + (ahead is not None))
+                if step + 1 >= config.warmup and (step + 1) % chunk
+                else None
+            )
+            if ahead is not None:
+                state, _ = improve(state, *ahead, knobs)
+            networks, ahead = state, later
+    return state, ends
+
+
+def networks_in(state: LearnerState, networks: LearnerState, learner: Any) -> LearnerState:
+    return state._replace(**{name: getattr(networks, name) for name in learner.fields_of_updates})
+
+
+def end_key(keys: Any, step: int) -> Any:
+    return jax.random.split(jax.random.fold_in(keys["end"], step), 1)[0]
+
+
+@pytest.mark.parametrize("agent", ["dqn", "ube-nstep", "bonus", "ube-deep"])
+def test_a_run_is_that_of_a_plain_loop(agent: str) -> None:
+    run = session(agent)
+    parts = list(run.run(200, 40))
+    state, ends = plain_loop(200, 40, agent)
+    for name in ("q", "q_target", "u", "counts"):
+        for mine, theirs in zip(
+            jax.tree.leaves(getattr(run.learner, name)), jax.tree.leaves(getattr(state, name)), strict=True
+        ):
+            np.testing.assert_allclose(mine, theirs, rtol=2e-3, atol=2e-5)
+    columns = [np.concatenate(column) for column in zip(*(part.episodes for part in parts), strict=True)]
+    assert np.transpose(columns).tolist() == [list(map(float, end)) for end in ends]
+
+
+# ---------------------------------------------------------------- repeatable
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_run_repeats_itself_however_slow_the_gradient_is(agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = everything(finished(session(agent)))
+    improved = HostedSession._improved
+
+    def slow(self: HostedSession, *args: Any) -> Any:
+        assert threading.current_thread() is not threading.main_thread()
+        time.sleep(0.01)
+        return improved(self, *args)
+
+    monkeypatch.setattr(HostedSession, "_improved", slow)
+    assert everything(finished(session(agent))) == first
+
+
+def test_other_seeds_are_other_runs() -> None:
+    one, two = (finished(session("dqn", seed=seed), 40) for seed in (0, 1))
+    for name in ("replay", "actions", "trained"):
+        mine, theirs = (jax.tree.leaves(run.snapshot()[name]) for run in (one, two))
+        assert any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(mine, theirs, strict=True))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("stop", [40, 80, 120])
+def test_a_run_goes_on_as_if_it_had_never_stopped(agent: str, stop: int) -> None:
+    whole = everything(finished(session(agent)))
+    before = finished(session(agent), stop)
+    after = session(agent)
+    after.replay.frames[...] = before.replay.frames
+    after.restore(jax.tree.map(np.array, before.snapshot()))
+    assert everything(finished(after)) == whole
+
+
+def test_games_that_do_not_repeat_themselves_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = finished(session("dqn"), 40)
+    monkeypatch.setattr(Corridors, "draw", lambda self, env: np.zeros((SIDE, SIDE), np.uint8))
+    with pytest.raises(RunError, match="Corridors does not repeat itself from its seed"):
+        session("dqn").restore(before.snapshot())
+
+
+@pytest.mark.parametrize(("agent", "n_envs"), [("ube-nstep", 2), ("ube-nstep", 8), ("bonus", 4), ("boot", 8)])
+def test_several_games_side_by_side(agent: str, n_envs: int) -> None:
+    run = finished(session(agent, n_envs=n_envs))
+    updates = sum(1 for step in range(0, 200, 4) if step // max(4, n_envs) * max(4, n_envs) >= 12)
+    assert (run.step, int(run.learner.updates), int(run.lived["steps"])) == (200, updates, 200)
+    if agent == "ube-nstep":
+        counts, learner = run.lived["counts"], run.loop.learner
+        information = np.asarray(counts.information + counts.settled.sum(0), np.float64)
+        direct = np.linalg.inv(information + np.eye(learner.counts.size) / run.config.prior)  # type: ignore[union-attr]
+        np.testing.assert_allclose(counts.sigma, direct, atol=2e-4)
+        assert counts.visits.sum() == 200
+
+
+@pytest.mark.parametrize(("args", "message"), [({"n_envs": 3}, "n_envs=3: a divisor"), ({"n_envs": 0}, "n_envs=0")])
+def test_bad_numbers_of_games(args: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        session("dqn", **args)
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+class Counting(Corridors):
+    """Games of 13 and of 29 - 26 = 3 steps, and so on: the returns of each say how long they were."""
+
+    def step(self, actions: np.ndarray) -> HostedStep:
+        return super().step(actions)._replace(reward=np.ones(self.n_envs))
+
+
+@pytest.fixture
+def three_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted_session, "EVALUATION_ENVS", 3)
+
+
+@pytest.mark.usefixtures("three_at_once")
+def test_games_that_begin_within_the_budget_are_played_to_their_end() -> None:
+    env = HostedEnvironment(**{**ENV.__dict__, "open": Counting})
+    run = HostedSession(env, agent_config("dqn", SMALL), 0, restart_every=80)
+    # Three games side by side, which all end at steps 13, 26, 29 and 39 of each: after 39 decisions, 78, 87, …
+    assert run.play(run.learner, steps=39, own=False, seed=1).episode_length.tolist() == [13] * 3
+    played = run.play(run.learner, steps=79, own=False, seed=1)
+    assert played.episode_length.tolist() == [13] * 6 + [3] * 3
+    np.testing.assert_array_equal(played.episode_return, played.episode_length)
+    assert run.play(run.learner, 5, own=False, seed=1).episode_length.tolist() == [13] * 5
+    assert run.play(run.learner, 8, own=True, seed=1).episode_length.tolist() == [13] * 6 + [3] * 2
+
+
+def test_evaluation_repeats_and_changes_nothing() -> None:
+    run = finished(session("ube-nstep"), 80)
+    before = everything(run)
+    first, again = (run.play(run.learner, 6, own=True, seed=3) for _ in range(2))
+    np.testing.assert_array_equal(first.episode_return, again.episode_return)
+    assert everything(run) == before
+    list(run.run(160, 40))
+    assert everything(run) == everything(finished(session("ube-nstep"), 160))

@@ -1,0 +1,299 @@
+"""Checkpoints: whole or absent, and a run that goes on is the run that never stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deep.test_hosted import ENV, SMALL
+from deep.tiny import SEA
+from deep.tiny import SMALL as SMALL_SEA
+from ube import RunError, UsageError
+from ube.deep.frames import FrameReplay
+from ube.runs import Run, Schedule, checkpoints, load, train
+from ube.runs.checkpoints import Checkpoints
+from ube.runs.room import free_memory
+
+SCHEDULE = Schedule(evaluate_every=80, evaluation_steps=20, checkpoint_minutes=1e-9)
+STEPS = 240
+
+
+@pytest.fixture(scope="module", autouse=True)
+def made_here() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ube.runs.training.make", lambda env_id, **args: {"sea": SEA, "corridors": ENV}[env_id])
+        patch.setattr(checkpoints, "SEGMENT", 32)
+        yield
+
+
+def trained(out: Path, steps: int = STEPS, agent: str = "ube-nstep", env: str = "corridors", **more: Any) -> Run:
+    mine = {"overrides": SMALL if env == "corridors" else SMALL_SEA, "chunk": 40, "schedule": SCHEDULE, "say": str}
+    return train(env, agent, steps, 3, out=out, **(mine | more))
+
+
+def contents(run: Run) -> dict[str, Any]:
+    """All that a run leaves, but for how fast it was."""
+    rows = {name: run.directory.columns(name) for name in ("episodes", "metrics", "evaluations")}
+    rows["metrics"] = {name: column for name, column in rows["metrics"].items() if "per_second" not in name}
+    lists = {name: {key: column.tolist() for key, column in columns.items()} for name, columns in rows.items()}
+    return lists | {"state": (run.path / "state.safetensors").read_bytes()}
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return repr(one) == repr(other)  # NaN is like NaN
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_at(step: int) -> Any:
+    def progress(at: int, total: int, metrics: dict[str, float]) -> None:
+        if at >= step:
+            raise Killed
+
+    return progress
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory.mktemp("runs") / "whole")
+
+
+@pytest.mark.parametrize("step", [40, 120, 200, 240])
+def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(whole: Run, tmp_path: Path, step: int) -> None:
+    """What came after the last checkpoint was written to the rows already, and is forgotten."""
+    with pytest.raises(Killed):
+        trained(tmp_path / "run", progress=killed_at(step))
+    assert same(contents(trained(tmp_path / "run", resume=True)), contents(whole))
+
+
+@pytest.mark.parametrize("agent", ["ube-1step", "boot"])
+def test_a_compiled_run_goes_on_too(tmp_path: Path, agent: str) -> None:
+    straight = trained(tmp_path / "straight", 208, agent, "sea")
+    with pytest.raises(Killed):
+        trained(tmp_path / "run", 208, agent, "sea", progress=killed_at(128))
+    assert same(contents(trained(tmp_path / "run", 208, agent, "sea", resume=True)), contents(straight))
+
+
+def test_a_finished_run_is_not_run_again_but_may_go_on_for_longer(whole: Run, tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", 160)
+    before = contents(run)
+    assert same(contents(trained(tmp_path / "run", 160, resume=True)), before)
+    assert same(contents(trained(tmp_path / "run", STEPS, resume=True)), contents(whole))
+
+
+def test_resume_without_a_run_starts_one(whole: Run, tmp_path: Path) -> None:
+    assert same(contents(trained(tmp_path / "run", resume=True)), contents(whole))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"overrides": SMALL | {"beta": 0.5}}, r"was begun with agent\.beta=0\.01, not 0\.5"),
+        ({"agent": "dqn"}, r"was begun with agent\.name=ube-nstep, not dqn"),
+        ({"env_args": {"size": 3}}, r"was begun with env_args\.size=None, not 3"),
+        ({"chunk": 80}, r"was begun with chunk=40, not 80"),
+    ],
+)
+def test_a_run_goes_on_only_with_what_it_began_with(whole: Run, changes: dict[str, Any], message: str) -> None:
+    before = contents(whole)
+    with pytest.raises(UsageError, match=message):
+        trained(whole.path, resume=True, **changes)
+    assert same(contents(whole), before)
+
+
+def test_a_directory_has_one_run_at_a_time(tmp_path: Path) -> None:
+    def second(at: int, total: int, metrics: dict[str, float]) -> None:
+        with pytest.raises(UsageError, match=rf"is being written by another run \(process {os.getpid()}\)"):
+            trained(tmp_path / "run", resume=True)
+        raise Killed
+
+    with pytest.raises(Killed):
+        trained(tmp_path / "run", progress=second)
+
+
+def test_evaluations_are_kept_game_by_game(whole: Run) -> None:
+    rows = load(whole.path).evaluations
+    assert sorted(set(zip(rows["step"].tolist(), rows["policy"].tolist(), strict=True))) == [
+        (step, policy) for step in (80, 160, 240) for policy in ("greedy", "own")
+    ]
+    assert set(whole.last_evaluation()) == {"greedy", "own"}
+    assert whole.evaluate(3).episode_length.tolist() == [13, 13, 13]
+
+
+# ---------------------------------------------------------------- damage
+
+
+def folders(run: Path) -> list[Path]:
+    return sorted((run / "checkpoints").glob("*-*"))
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    with pytest.raises(Killed):
+        trained(tmp_path / "run", progress=killed_at(200))
+    assert [folder.name[:12] for folder in folders(tmp_path / "run")] == ["000000000120", "000000000160"]
+    return tmp_path / "run"
+
+
+def spoil(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("what", ["state.safetensors", "manifest.json"])
+@pytest.mark.parametrize("how", ["spoilt", "cut", "gone"])
+def test_after_damage_the_checkpoint_before_serves(stopped: Path, whole: Run, what: str, how: str) -> None:
+    path = folders(stopped)[-1] / what
+    if how == "spoilt":
+        spoil(path)
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        path.unlink()
+    said: list[str] = []
+    run = trained(stopped, resume=True, say=said.append)
+    assert "is damaged" in said[0]
+    assert what in said[0]
+    assert "going back to the one before" in said[0]
+    assert said[1] == "going on from step 120"
+    assert same(contents(run), contents(whole))
+
+
+def test_a_damaged_frame_is_noticed(stopped: Path) -> None:
+    for path in (stopped / "checkpoints" / "frames").iterdir():
+        spoil(path)
+    with pytest.raises(
+        RunError, match=r"is damaged \(\d+-\d+-\d+\.bin is not what was written\), and there is none before"
+    ):
+        trained(stopped, resume=True)
+
+
+def test_a_checkpoint_is_absent_until_it_is_whole(stopped: Path, monkeypatch: pytest.MonkeyPatch, whole: Run) -> None:
+    """The disk fills up while one is written."""
+    before = {folder.name for folder in folders(stopped)}
+
+    def full(*_: Any) -> str:
+        raise OSError(28, "No space left on device", "state.safetensors")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "save_arrays", full)
+        with pytest.raises(OSError, match="No space left"):
+            trained(stopped, resume=True)
+    assert {folder.name for folder in folders(stopped)} == before
+    assert same(contents(trained(stopped, resume=True)), contents(whole))
+
+
+# ---------------------------------------------------------------- the frames
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    parts=st.lists(st.integers(1, 60), min_size=1, max_size=6),
+    n_envs=st.integers(1, 2),
+    slots=st.sampled_from([64, 70]),
+)
+def test_frames_come_back_and_only_what_changed_is_written(parts: list[int], n_envs: int, slots: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = Checkpoints(Path(folder))
+        replay, rng = FrameReplay(slots * n_envs, (2, 2), 2, n_envs), np.random.default_rng(0)
+        written: dict[str, int] = {}
+        for step, part in enumerate(parts):
+            changed: set[tuple[int, int]] = set()
+            for _ in range(part):
+                for env in range(n_envs):
+                    changed.add((env, int(replay.added[env]) % slots // 32))
+                    replay.add(env, rng.integers(0, 256, (2, 2)), 0, 0.0, True)
+            store.save(step, {"a": np.arange(step)}, replay, {"n": step})
+            now = {path.name: path.stat().st_mtime_ns for path in (Path(folder) / "checkpoints" / "frames").iterdir()}
+            fresh = {name for name, at in now.items() if written.get(name) != at}
+            assert {tuple(int(word) for word in name.split("-")[:2]) for name in fresh} == changed
+            written = now
+            again = FrameReplay(slots * n_envs, (2, 2), 2, n_envs)
+            found = store.restore({"a": np.arange(step)}, again, pytest.fail)
+            assert found is not None
+            assert found[1] == {"n": step}
+            np.testing.assert_array_equal(again.frames, replay.frames)
+        assert len(folders(Path(folder))) == min(2, len(parts))
+
+
+# ---------------------------------------------------------------- room
+
+
+def test_too_little_memory_and_disk_are_said_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert free_memory() > 1e8  # type: ignore[operator]
+    monkeypatch.setattr("ube.runs.room.free_memory", lambda: 8.0e9)
+    big = SMALL | {"replay_size": 200_000_000}
+    with pytest.raises(
+        UsageError, match=r"replay_size=200000000 needs 10\.3 GB of memory, and 8\.0 GB are free: --set"
+    ):
+        trained(tmp_path / "run", overrides=big)
+    monkeypatch.setattr("ube.runs.room.free_memory", lambda: None)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 2.0e9}))
+    with pytest.raises(UsageError, match=r"need 11\.6 GB of disk, and 2\.0 GB are free in .*run: .*, or another place"):
+        trained(tmp_path / "run", overrides=big)
+    assert not (tmp_path / "run").exists()
+
+
+# ---------------------------------------------------------------- real games, really killed
+
+ATARI = [
+    "--env", "atari/Pong", "--agent", "ube-nstep", "--frames", "1600", "--evaluate-every", "800", "--evaluation-frames", "4",
+    "--checkpoint-minutes", "1e-9", "--set", "replay_size=300", "warmup=40", "batch_size=8", "env.max_frames=200",
+]  # fmt: skip
+PLAYED = "import sys; from ube.runs import training; training.HOSTED_CHUNK = 20; from ube.cli import main; main(sys.argv[1:])"
+
+
+def command(out: Path, *words: str) -> list[str]:
+    return [sys.executable, "-c", PLAYED, "train", *ATARI, "--out", str(out), *words]
+
+
+def test_kill_9_at_any_moment_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ale_py")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
+    subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
+    rng, killed = np.random.default_rng(int(time.time())), 0
+    rows = tmp_path / "run" / "metrics.jsonl"
+    for lines in (3, 12):
+        process = subprocess.Popen(
+            command(tmp_path / "run", "--resume"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while process.poll() is None and (not rows.exists() or len(rows.read_bytes().splitlines()) < lines):
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+    assert killed == 2
+    subprocess.run(command(tmp_path / "run", "--resume"), check=True, capture_output=True)
+    assert same(contents(load(tmp_path / "run")), contents(load(tmp_path / "whole")))
+    states = [json.loads((folders(tmp_path / name)[-1] / "manifest.json").read_text()) for name in ("run", "whole")]
+    assert states[0]["files"] == states[1]["files"]
+    assert states[0]["segments"] == states[1]["segments"]
+
+
+def test_ctrl_c_stops_after_the_chunk_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(at: int, total: int, metrics: dict[str, float]) -> None:
+        if at == 80:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    never = Schedule(evaluate_every=80, evaluation_steps=20, checkpoint_minutes=1e9)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "run", progress=interrupt, schedule=never)
+    assert [folder.name[:12] for folder in folders(tmp_path / "run")] == ["000000000080"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert jax.device_count() >= 1
