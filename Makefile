@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow bench format clean
+.PHONY: help run test test-slow test-games bench format clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -28,10 +28,14 @@ test: $(READY) ## lint, type check and the test suite
 test-slow: $(READY) ## the long checks that `make test` leaves out
 	$(BIN)/pytest -q -m slow
 
+test-games: $(READY) ## every one of the 57 Atari games trains and is evaluated (about an hour)
+	$(BIN)/pytest -q -n 2 -m games
+
 bench: $(READY) ## measure solvers and training loops; PEERS=PYTHON with their packages adds PyTorch's
 	$(BIN)/python -m benchmarks.sparse_sweep --out docs/results/benchmarks/sparse_sweep.json
 	$(BIN)/python -m benchmarks.exact_variance --out docs/results/benchmarks/exact_variance.json
 	$(BIN)/python -m benchmarks.training_rate --out docs/results/benchmarks/training_rate.json $(if $(PEERS),--peers $(PEERS))
+	$(BIN)/python -m benchmarks.atari_rate --out docs/results/benchmarks/atari_rate.json $(if $(PEERS),--peers $(PEERS))
 
 format: $(READY) ## rewrite the source in the house style
 	$(BIN)/ruff format .

@@ -49,6 +49,14 @@ TINY: dict[str, dict[str, Any]] = {
             "apply": {},
         },
     },
+    **{
+        name: {
+            "agents": ["dqn"], "games": ["breakout"], "protocol": protocol, "frames": 1_200,
+            "evaluation_frames": 0, "seeds": 2,
+            "overrides": {"replay_size": 300, "warmup": 200, "batch_size": 4},
+        }
+        for name, protocol in (("atari", "mnih2015"), ("atari-dopamine", "dopamine"))
+    },
 }  # fmt: skip
 
 
@@ -172,7 +180,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == [target]
 
 
-AWAITED = {"sparse", "minatar"}
+AWAITED = {"sparse", "minatar", "atari", "atari-dopamine"}
 """Experiments whose published run is not finished: to be emptied as their results land."""
 
 

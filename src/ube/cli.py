@@ -94,8 +94,8 @@ class Train:
     """Frames of Atari between evaluations, around which games begin anew."""
     evaluation_frames: Annotated[int, arg(metavar="FRAMES")] = 500_000
     """Frames of an evaluation of Atari; games begun are played to their end."""
-    evaluation_policy: Annotated[str, arg(metavar="greedy|own|both")] = "both"
-    """Who acts then: greedy but for a small ε (the field epsilon_evaluation), the agent's own policy, or both in turn."""
+    evaluation_policy: Annotated[str, arg(metavar="greedy|own|both|none")] = "both"
+    """Who acts then: greedy but for a small ε (field epsilon_evaluation), the agent's own policy, both in turn, or none."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard as well (pip install 'ube-rl[tensorboard]')."""
 

@@ -105,7 +105,7 @@ def plain_loop(steps: int, chunk: int, agent: str) -> tuple[LearnerState, list[A
             code, next_code = learner.counts.code(state.counts, x, x), learner.counts.code(state.counts, y, y)
         ones = np.ones((config.batch_size, 1), np.float32)
         rows = Transition(now, sample.action, sample.reward, sample.continues, following, code, next_code, ones)
-        whole = state._replace(**{name: getattr(networks, name) for name in learner.fields_of_updates})
+        whole = state._replace(**{name: getattr(networks, name) for name in (*learner.improved, *learner.fixed)})
         return rows, targets(whole, rows, jax.random.fold_in(batch_key, number), knobs)
 
     ahead = None
@@ -157,13 +157,13 @@ def plain_loop(steps: int, chunk: int, agent: str) -> tuple[LearnerState, list[A
                 else None
             )
             if ahead is not None:
-                state, _ = improve(state, *ahead, knobs)
+                state = learner.copied(improve(state, *ahead, knobs)[0])
             networks, ahead = state, later
     return state, ends
 
 
 def networks_in(state: LearnerState, networks: LearnerState, learner: Any) -> LearnerState:
-    return state._replace(**{name: getattr(networks, name) for name in learner.fields_of_updates})
+    return state._replace(**{name: getattr(networks, name) for name in (*learner.improved, *learner.fixed)})
 
 
 def end_key(keys: Any, step: int) -> Any:

@@ -45,7 +45,7 @@ class Decision(NamedTuple):
 class HostedLoop:
     """The functions of a run, compiled once for an environment and the shape of a config.
 
-    LearnerState is held as two dicts of its fields: `trained`, all that gradients read or change, and `lived`, which steps
+    LearnerState is held as two dicts of its fields: `trained`, all that updates read or change, and `lived`, which steps
     change.
     """
 
@@ -72,7 +72,7 @@ class HostedLoop:
 
     def split(self, state: LearnerState) -> tuple[Fields, Fields]:
         fields = state._asdict()
-        return {name: fields.pop(name) for name in self.learner.fields_of_updates}, fields
+        return {name: fields.pop(name) for name in (*self.learner.improved, *self.learner.fixed)}, fields
 
     def of_first(self, trained: Fields, lived: Fields) -> LearnerState:
         """The learner as the first environment has it."""
@@ -164,9 +164,19 @@ class HostedLoop:
     def _improve(
         self, trained: Fields, batch: Transition, targets: Targets, knobs: Knobs
     ) -> tuple[Fields, dict[str, jax.Array]]:
+        """What is new of `trained`."""
         others: Fields = dict.fromkeys(LearnerState._fields, ())
         state, metrics = self.learner.improve(LearnerState(**(others | trained)), batch, targets, knobs)
-        return self.split(state)[0], metrics
+        return {name: getattr(state, name) for name in self.learner.improved}, metrics
+
+    def copied(self, trained: Fields) -> Fields:
+        """With target networks that are the networks themselves, if it is time: arrays never change, so nothing is copied."""
+        if int(trained["updates"]) % self.config.target_period:
+            return trained
+        targets = {"q_target": trained["q"]}
+        if self.learner.u_from_replay:
+            targets["u_target"] = trained["u"]
+        return trained | targets
 
     def _recounted(self, trained: Fields, lived: Fields, sample: Any, knobs: Knobs) -> Any:
         """Counts as if every decision had been seen with the features of now."""

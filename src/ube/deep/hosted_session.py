@@ -129,7 +129,8 @@ class HostedSession:
     def _improved(self, trained: Fields, batches: list[tuple[Any, Any]]) -> tuple[Fields, list[Any]]:
         metrics = []
         for batch, targets in batches:
-            trained, heard = self.loop.improve(trained, batch, targets, self.knobs)
+            new, heard = self.loop.improve(trained, batch, targets, self.knobs)
+            trained = self.loop.copied(trained | new)
             metrics.append(heard)
         return jax.block_until_ready(trained), metrics
 

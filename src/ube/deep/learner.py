@@ -413,7 +413,8 @@ class Learner:
         self, state: LearnerState, batch: Transition, key: Key, knobs: Knobs
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """One gradient step on Q, and on u where it learns from replay."""
-        return self.improve(state, batch, self.targets(state, batch, key, knobs), knobs)
+        state, metrics = self.improve(state, batch, self.targets(state, batch, key, knobs), knobs)
+        return self.copied(state), metrics
 
     def targets(self, state: LearnerState, batch: Transition, key: Key, knobs: Knobs) -> Targets:
         """What the batch should become, by the target networks: all of an update that is no gradient."""
@@ -425,10 +426,14 @@ class Learner:
         return Targets(q, self._u_target(state, batch, next_x, q_t[:, 0], phi_t, key, knobs))
 
     @property
-    def fields_of_updates(self) -> tuple[str, ...]:
-        """Fields of LearnerState that `improve` reads or changes; steps leave them alone."""
-        of_q = ("q", "q_target", "q_optimiser", "q_prior", "updates")
-        return (*of_q, "u", "u_target", "u_optimiser") if self.u_from_replay else of_q
+    def improved(self) -> tuple[str, ...]:
+        """Fields of LearnerState that `improve` changes; steps leave them alone."""
+        return ("q", "q_optimiser", "updates", *(("u", "u_optimiser") if self.u_from_replay else ()))
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """Fields of LearnerState that neither `improve` nor steps change."""
+        return ("q_prior", "q_target", "u_target")
 
     @property
     def u_from_replay(self) -> bool:
@@ -453,7 +458,7 @@ class Learner:
     def improve(
         self, state: LearnerState, batch: Transition, targets: Targets, knobs: Knobs
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """The gradient step towards the targets. Reads and changes only `fields_of_updates`."""
+        """The gradient step towards the targets. Reads `q_prior`, and reads and changes what `improved` names."""
         x = self.scaled(batch.observation)
 
         def q_loss(params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -470,13 +475,15 @@ class Learner:
             state, metrics["u_loss"] = self._regress_u(
                 state, self._u_input(x, phi), batch.action, targets.u, 1.0, knobs
             )
-        updates = state.updates + 1
-        state = state._replace(q=new_q, q_optimiser=optimiser, updates=updates)
+        return state._replace(q=new_q, q_optimiser=optimiser, updates=state.updates + 1), metrics
+
+    def copied(self, state: LearnerState) -> LearnerState:
+        """With target networks that are copies, if it is time."""
         period = self.config.target_period
-        state = state._replace(q_target=optax.periodic_update(state.q, state.q_target, updates, period))
-        if state.u_target:
-            state = state._replace(u_target=optax.periodic_update(state.u, state.u_target, updates, period))
-        return state, metrics
+        state = state._replace(q_target=optax.periodic_update(state.q, state.q_target, state.updates, period))
+        if self.u_from_replay:
+            state = state._replace(u_target=optax.periodic_update(state.u, state.u_target, state.updates, period))
+        return state
 
 
 def _clipped(reward: jax.Array, knobs: Knobs) -> jax.Array:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ube.deep import replay as ring
 from ube.deep.config import AgentConfig
@@ -67,12 +66,7 @@ class Loop:
         self.start = jax.jit(self._start)
         # The same over a batch of seeds.
         self.start_seeds = jax.jit(jax.vmap(self._start, (0, None)))
-        if shape.network == "nature":
-            # XLA's gradient of these convolutions is many times slower inside a loop than outside, on CPU.
-            self._one_round = jax.jit(self._round, static_argnums=2, donate_argnums=0)
-            self.chunk: Any = self._chunk_by_rounds
-        else:
-            self.chunk = jax.jit(self._chunk, static_argnums=(2, 3), donate_argnums=0)
+        self.chunk: Any = jax.jit(self._chunk, static_argnums=(2, 3), donate_argnums=0)
         self.chunk_seeds = jax.jit(self._chunk_seeds, static_argnums=(2, 3), donate_argnums=0)
         self.begin = jax.jit(self._begin)
         self.evaluate = jax.jit(self._evaluate, static_argnums=(5, 6))
@@ -107,18 +101,6 @@ class Loop:
 
         carry, (log, metrics) = jax.lax.scan(body, carry, None, n_updates)
         return carry, jax.tree.map(lambda leaf: leaf.reshape(-1), log), jax.tree.map(jnp.mean, metrics)
-
-    def _chunk_by_rounds(
-        self, carry: Carry, knobs: Knobs, n_updates: int, learning: bool
-    ) -> tuple[Carry, Log, dict[str, Any]]:
-        """The same, one compiled round after the other."""
-        rounds = []
-        for _ in range(n_updates):
-            carry, *heard = self._one_round(carry, knobs, learning)
-            rounds.append(heard)
-        logs, metrics = zip(*jax.device_get(rounds), strict=True)
-        mean = jax.tree.map(lambda *leaves: np.mean(leaves), *metrics)
-        return carry, jax.tree.map(lambda *leaves: np.concatenate(leaves), *logs), mean
 
     def _chunk_seeds(self, carry: Carry, knobs: Knobs, n_updates: int, learning: bool) -> Any:
         return jax.vmap(lambda one: self._chunk(one, knobs, n_updates, learning))(carry)

@@ -30,7 +30,9 @@ EVALUATION_SEEDS = 2_000_000
 
 
 @dataclass(frozen=True)
-class LearningCell:
+class Cell:
+    """What all have in common."""
+
     env: str
     agent: str
     """A preset."""
@@ -39,6 +41,40 @@ class LearningCell:
     env_args: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, Any] = field(default_factory=dict)
     """Fields of the agent to replace."""
+
+    def run(self, kept: Path) -> Result:
+        """In a worker; `kept` is a folder for what it takes to go on after a stop."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        args = "".join(f", {key}={value}" for key, value in self.env_args.items())
+        changes = "".join(f", {key}={value}" for key, value in self.overrides.items())
+        return f"{self.agent}{changes} on {self.env}{args}, seed {self.seed}"
+
+    @property
+    def program(self) -> str:
+        """Cells alike in this mostly share a compiled program: numbers with a decimal point are its inputs."""
+        changes = {key: value for key, value in self.overrides.items() if not isinstance(value, float)}
+        return json.dumps([self.env, self.env_args, self.agent, changes, self.steps])
+
+    @functools.cached_property
+    def spec(self) -> dict[str, Any]:
+        """All that decides the result: also the agent as it is configured today, the code and the packages."""
+        asked = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        agent = dataclasses.asdict(agent_config(self.agent, self.overrides))
+        made_with = {"code": code_digest(), **_package_versions()}
+        return json.loads(json.dumps({**asked, "agent_config": agent, "made_with": made_with}))
+
+    @property
+    def key(self) -> str:
+        return _digest(json.dumps(self.spec, sort_keys=True))
+
+
+@dataclass(frozen=True)
+class LearningCell(Cell):
+    """In a compiled environment."""
+
     chunk: int = 10_000
     """Steps between two looks at the stop rule."""
     stop: Literal["never", "solved"] = "never"
@@ -51,30 +87,17 @@ class LearningCell:
     watch: Callable[[Any, Any], Any] | None = None
     """Called with (session, chunk) after each chunk, in the worker; what it gives is kept. A function of a module."""
 
-    @property
-    def name(self) -> str:
-        args = "".join(f", {key}={value}" for key, value in self.env_args.items())
-        changes = "".join(f", {key}={value}" for key, value in self.overrides.items())
-        return f"{self.agent}{changes} on {self.env}{args}, seed {self.seed}"
+    def run(self, kept: Path) -> Result:
+        return run_cell(self)
 
     @property
     def program(self) -> str:
-        """Cells alike in this mostly share a compiled program: numbers with a decimal point are its inputs."""
-        changes = {key: value for key, value in self.overrides.items() if not isinstance(value, float)}
-        return json.dumps([self.env, self.env_args, self.agent, changes, self.steps, self.chunk])
+        return f"{super().program}, {self.chunk}"
 
-    @functools.cached_property
-    def spec(self) -> dict[str, Any]:
-        """All that decides the result: also the agent as it is configured today, the code and the packages."""
-        watch = None if self.watch is None else _digest(_meaning(textwrap.dedent(inspect.getsource(self.watch))))
-        asked = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | {"watch": watch}
-        agent = dataclasses.asdict(agent_config(self.agent, self.overrides))
-        made_with = {"code": code_digest(), **_package_versions()}
-        return json.loads(json.dumps({**asked, "agent_config": agent, "made_with": made_with}))
 
-    @property
-    def key(self) -> str:
-        return _digest(json.dumps(self.spec, sort_keys=True))
+def _plain(value: Any) -> Any:
+    """A function stands for its meaning."""
+    return _digest(_meaning(textwrap.dedent(inspect.getsource(value)))) if callable(value) else value
 
 
 def run_cell(cell: LearningCell) -> Result:
@@ -164,7 +187,7 @@ def _meaning(source: str) -> str:
 
 def _package_versions() -> dict[str, str]:
     found = {}
-    for name in ("jax", "jaxlib", "flax", "optax", "gymnax", "navix"):
+    for name in ("jax", "jaxlib", "flax", "optax", "gymnax", "navix", "ale-py"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

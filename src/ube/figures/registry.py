@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ube.errors import UsageError
-from ube.figures import bound, chain, deepsea, deepsea_tabular, minatar, riverswim, sparse, tree
+from ube.figures import atari, bound, chain, deepsea, deepsea_tabular, minatar, riverswim, sparse, tree
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.style import save
 from ube.files import to_json, versions, write_atomically
@@ -18,7 +18,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
     for e in (
         chain.EXPERIMENT, bound.EXPERIMENT, tree.EXPERIMENT, deepsea_tabular.EXPERIMENT, riverswim.EXPERIMENT,
-        deepsea.EXPERIMENT, sparse.EXPERIMENT, minatar.EXPERIMENT,
+        deepsea.EXPERIMENT, sparse.EXPERIMENT, minatar.EXPERIMENT, atari.DOPAMINE, atari.EXPERIMENT,
     )
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from ube.errors import RunError, UsageError
 from ube.figures.experiment import Progress
-from ube.figures.learning_cells import LearningCell, Result, code_digest, run_cell
+from ube.figures.learning_cells import Cell, Result, code_digest
 from ube.files import to_json, write_atomically
 
 _DIGITS = 9  # a float32 comes back from its text
@@ -58,10 +58,10 @@ class Workers:
             worker.pipe.close()
         self.workers = []
 
-    def run(self, what: str, cells: Sequence[LearningCell]) -> list[Result]:
+    def run(self, what: str, cells: Sequence[Cell]) -> list[Result]:
         """In the order of the cells."""
         results = {cell.key: found for cell in cells if (found := self._kept(cell)) is not None}
-        waiting: dict[str, deque[LearningCell]] = {}
+        waiting: dict[str, deque[Cell]] = {}
         for key, cell in {cell.key: cell for cell in cells}.items():
             if key not in results:
                 waiting.setdefault(cell.program, deque()).append(cell)
@@ -75,15 +75,15 @@ class Workers:
             raise
         return [results[cell.key] for cell in cells]
 
-    def _finish(self, waiting: dict[str, deque[LearningCell]]) -> Iterator[tuple[LearningCell, Result]]:
+    def _finish(self, waiting: dict[str, deque[Cell]]) -> Iterator[tuple[Cell, Result]]:
         """Cells as they get ready. A worker stays with a program while there are cells for it."""
-        idle, busy = list(self.workers), dict[Connection, tuple[_Worker, LearningCell]]()
+        idle, busy = list(self.workers), dict[Connection, tuple[_Worker, Cell]]()
         while any(waiting.values()) or busy:
             while any(waiting.values()) and (idle or len(self.workers) < self.processes):
                 worker = idle.pop() if idle else self._start()
                 cell = _choose(worker.program, waiting, {taken.program for taken, _ in busy.values()})
                 worker.program = cell.program
-                worker.pipe.send((cell, code_digest()))
+                worker.pipe.send((cell, self.folder, code_digest()))
                 busy[worker.pipe] = worker, cell
             ready = wait(list(busy))
             for pipe in [pipe for pipe in busy if pipe in ready]:
@@ -102,14 +102,14 @@ class Workers:
         self.workers.append(worker)
         return worker
 
-    def _kept(self, cell: LearningCell) -> Result | None:
+    def _kept(self, cell: Cell) -> Result | None:
         try:
             kept = json.loads((self.folder / f"{cell.key}.json").read_text())
             return kept["result"] if kept["cell"] == json.loads(to_json(cell.spec, _DIGITS)) else None
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
-    def _keep(self, cell: LearningCell, result: Result) -> Result:
+    def _keep(self, cell: Cell, result: Result) -> Result:
         text = to_json({"cell": cell.spec, "result": result}, _DIGITS)
         write_atomically(self.folder / f"{cell.key}.json", text)
         return json.loads(text)["result"]  # the same whether it was computed now or before
@@ -119,7 +119,7 @@ _XLA = "--xla_cpu_multi_thread_eigen=false"
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 
 
-def _choose(last: str, waiting: dict[str, deque[LearningCell]], taken: set[str]) -> LearningCell:
+def _choose(last: str, waiting: dict[str, deque[Cell]], taken: set[str]) -> Cell:
     """Of the worker's last program; else of one that no other worker has; else help where most is left."""
     left = {program: cells for program, cells in waiting.items() if cells}
     fresh = [program for program in left if program not in taken]
@@ -127,7 +127,7 @@ def _choose(last: str, waiting: dict[str, deque[LearningCell]], taken: set[str])
     return left[program].popleft()
 
 
-def _received(worker: _Worker, cell: LearningCell) -> Result:
+def _received(worker: _Worker, cell: Cell) -> Result:
     try:
         kind, content = worker.pipe.recv()
     except (EOFError, ConnectionError):
@@ -148,14 +148,14 @@ def _work(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
     while True:
         try:
-            cell, code = pipe.recv()
+            cell, kept, code = pipe.recv()
         except EOFError:
             return
         answer: tuple[str, Any]
         try:
             if code != code_digest():  # this process has read the files anew
                 raise UsageError("the code of ube was changed while the experiment ran: start it again")
-            answer = "done", run_cell(cell)
+            answer = "done", cell.run(kept)
         except UsageError as error:
             answer = "usage", str(error)
         except RunError as error:

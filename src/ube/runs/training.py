@@ -36,6 +36,7 @@ from ube.runs.tensorboard import tensorboard
 Progress = Callable[[int, int, dict[str, float]], None]
 """progress(step, steps, metrics), after each chunk"""
 POLICIES = ("greedy", "own")
+EVALUATED = {"greedy": POLICIES[:1], "own": POLICIES[1:], "both": POLICIES, "none": ()}
 MAY_CHANGE = ("command", "versions", "schedule.checkpoint_minutes", "schedule.tensorboard")
 """Fields of config.json, when a run goes on."""
 
@@ -49,7 +50,7 @@ class Schedule:
     evaluation_steps: int = 125_000
     """Decisions of an evaluation: games that begin within them are played to their end."""
     evaluation_policy: str = "both"
-    """greedy but for ε = epsilon_evaluation, by the agent's own exploring policy, or once each."""
+    """greedy but for ε = epsilon_evaluation, by the agent's own exploring policy, both in turn, or none."""
     n_envs: int = 1
     """Games side by side in training."""
     checkpoint_minutes: float = 10.0
@@ -58,8 +59,8 @@ class Schedule:
     """Write metrics for TensorBoard as well."""
 
     def __post_init__(self) -> None:
-        if self.evaluation_policy not in (*POLICIES, "both"):
-            raise UsageError(f"evaluation_policy={self.evaluation_policy!r}: choose greedy, own or both")
+        if self.evaluation_policy not in EVALUATED:
+            raise UsageError(f"evaluation_policy={self.evaluation_policy!r}: choose one of {', '.join(EVALUATED)}")
         for name in ("evaluate_every", "evaluation_steps", "n_envs", "checkpoint_minutes"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name}={getattr(self, name)}: it must be positive")
@@ -185,8 +186,7 @@ def _learn(
 
 
 def _evaluate(session: HostedSession, directory: RunDirectory, schedule: Schedule) -> None:
-    policies = POLICIES if schedule.evaluation_policy == "both" else (schedule.evaluation_policy,)
-    for policy in policies:
+    for policy in EVALUATED[schedule.evaluation_policy]:
         seed = int(np.random.SeedSequence((session.seed, session.step)).generate_state(1)[0])
         played = session.play(session.learner, own=policy == "own", seed=seed, steps=schedule.evaluation_steps)
         number = len(played.episode_return)

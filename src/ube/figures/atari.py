@@ -1,0 +1,216 @@
+"""Atari: our DQN beside Dopamine's public curves, and a small comparison of agents on the real emulator."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.util
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ube.envs.atari import FRAME_SKIP, PREFIX, REMEDY
+from ube.figures.experiment import Experiment, Progress, Results
+from ube.figures.learning_cells import Cell, Result, binned
+from ube.figures.results import Row, mean_interval, mean_intervals, row, rows_of, rows_of_metrics
+from ube.figures.style import canvas, draw, legend_below
+from ube.figures.workers import Workers
+
+BINS = 20
+MILLION = 1_000_000
+PUBLIC = "dopamine, public"
+METRICS = ("training_return", "training_return_last_tenth", "evaluation_return", "own_policy_return")
+
+
+@dataclass(frozen=True)
+class AtariCell(Cell):
+    """A run of `ube.train`, which goes on from its checkpoint if it was stopped."""
+
+    protocol: str = "mnih2015"
+    evaluation_steps: int = 0
+    """Decisions of the evaluation at the end, greedy but for ε and again by the agent's own policy; 0 for none."""
+
+    def run(self, kept: Path) -> Result:
+        from ube.runs import Schedule, train
+
+        schedule = Schedule(
+            evaluate_every=self.steps, evaluation_steps=max(self.evaluation_steps, 1),
+            evaluation_policy="both" if self.evaluation_steps else "none",
+        )  # fmt: skip
+        run = train(
+            self.env, self.agent, self.steps, self.seed, env_args=self.env_args, overrides=self.overrides,
+            protocol=self.protocol, out=kept / "runs" / self.key, resume=True, schedule=schedule,
+            say=lambda text: None,
+        )  # fmt: skip
+        played = run.last_evaluation()
+        return {
+            "bins": binned(run.episodes["step"].astype(int), run.episodes["episode_return"], None, self.steps, BINS),
+            "metrics": {name: run.metrics[name].tolist() for name in ("step", "q", "u", "frames_per_second")},
+            "greedy_returns": played.get("greedy", np.zeros(0)).tolist(),
+            "own_returns": played.get("own", np.zeros(0)).tolist(),
+        }
+
+
+def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Path) -> Results:
+    seeds = range(first_seed, first_seed + settings["seeds"])
+    games = settings["games"] if importlib.util.find_spec("ale_py") else []
+    left_out = [
+        {"game": game, "why": f"left out: ale-py is not installed; {REMEDY}"} for game in settings["games"] if not games
+    ]
+    steps = settings["frames"] // FRAME_SKIP
+    base = AtariCell(
+        "", "", 0, steps, overrides=settings["overrides"], protocol=settings["protocol"],
+        evaluation_steps=settings["evaluation_frames"] // FRAME_SKIP,
+    )  # fmt: skip
+    cells = [
+        dataclasses.replace(base, env=PREFIX + game, agent=agent, seed=seed)
+        for game in games
+        for agent in settings["agents"]
+        for seed in seeds
+    ]
+    with Workers(kept, progress) as workers:
+        results = iter(workers.run("atari", cells))
+    summary: list[Row] = []
+    curves: dict[str, dict[str, Any]] = {}
+    for game in games:
+        curves[game] = {}
+        for agent in settings["agents"]:
+            runs = [next(results) for _ in seeds]
+            mean, low, high = mean_intervals(np.array([_curve(run) for run in runs]))
+            curves[game][agent] = {
+                "mean": mean,
+                "low": low,
+                "high": high,
+                "seeds": [_training(run, 1.0) for run in runs],
+            }
+            summary += _rows(agent, {"game": game, "frames": settings["frames"]}, runs)
+        if settings["protocol"] == "dopamine":
+            summary += _beside_public(game, settings["frames"], curves[game])
+    return {"summary": summary, "data": {"bins": BINS, "curves": curves, "left_out": left_out}}
+
+
+def _curve(run: Result) -> np.ndarray:
+    total, episodes = (np.array(run["bins"][key], float) for key in ("returns", "episodes"))
+    return np.where(episodes > 0, total / np.maximum(episodes, 1), np.nan)
+
+
+def _training(run: Result, share: float) -> float:
+    """Mean return of the games that ended in the last `share` of training."""
+    last = slice(BINS - round(share * BINS), None)
+    games = sum(run["bins"]["episodes"][last])
+    return sum(run["bins"]["returns"][last]) / games if games else math.nan
+
+
+def _rows(agent: str, setting: dict[str, Any], runs: list[Result]) -> list[Row]:
+    values = (
+        [_training(run, 1.0) for run in runs],
+        [_training(run, 0.1) for run in runs],
+        *([float(np.mean(run[key])) for run in runs if run[key]] for key in ("greedy_returns", "own_returns")),
+    )
+    return [
+        row(agent, setting, metric, *mean_interval(np.array(value)))
+        for metric, value in zip(METRICS, values, strict=True)
+        if len(value)
+    ]
+
+
+def public_returns(game: str, million: int) -> np.ndarray:
+    """Of Dopamine's five seeds, in this million of their frames, (5,)."""
+    text = (resources.files("ube") / "data" / "dopamine_dqn.csv").read_text()
+    for line in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
+        if (line["game"], line["million_frames"]) == (game, str(million)):
+            return np.array([float(line[f"seed{i}"]) for i in range(5)])
+    raise KeyError(game)
+
+
+def _beside_public(game: str, frames: int, curves: dict[str, Any]) -> list[Row]:
+    """Only whole millions compare: Dopamine publishes the mean over each."""
+    setting = {"game": game, "frames": frames}
+    public = public_returns(game, 1)
+    rows = [row(PUBLIC, setting, "training_return", float(public.mean()), float(public.min()), float(public.max()))]
+    if frames == MILLION:
+        ours = np.array(curves["dqn"]["seeds"])
+        within = int(((public.min() <= ours) & (ours <= public.max())).sum())
+        rows.append(row("dqn", setting, "seeds_within_public_spread", within))
+    return rows
+
+
+@contextmanager
+def plot_curves(results: Results) -> Iterator[Any]:
+    data, frames = results["data"], results["settings"]["frames"]
+    columns = max(1, len(data["curves"]))
+    with canvas(columns=columns, width=3.2, height=2.5) as (figure, axes):
+        x = (np.arange(data["bins"]) + 0.5) * frames / data["bins"]
+        for axis, (game, curves) in zip(axes[0], data["curves"].items(), strict=False):
+            for agent, curve in curves.items():
+                mean, low, high = (np.array(curve[key], float) for key in ("mean", "low", "high"))
+                draw(axis, agent, x, mean, low, high)
+            for public in rows_of(results, "training_return", PUBLIC, game=game):
+                axis.axhspan(public["low"], public["high"], color="#CC79A7", alpha=0.3, linewidth=0, label=PUBLIC)
+                for ours in rows_of(results, "training_return", "dqn", game=game):
+                    axis.axhline(ours["value"], color="black", linestyle=":", label="dqn, mean over the million")
+            axis.set(title=game, xlabel="frames")
+        if not data["curves"]:
+            axes[0, 0].text(0.5, 0.5, "left out: ale-py is not installed", ha="center", transform=axes[0, 0].transAxes)
+        else:
+            axes[0, 0].set_ylabel("training score (mean, 95 %)")
+            legend_below(figure, axes[0, 0], 4)
+        yield figure
+
+
+QUICK = {
+    "frames": 4_000, "seeds": 2,
+    "overrides": {"replay_size": 1_000, "warmup": 400, "epsilon_steps": 400},
+}  # fmt: skip
+
+DOPAMINE = Experiment(
+    name="atari-dopamine",
+    title="Atari: our DQN beside Dopamine's public curves",
+    note=(
+        "dqn with Dopamine's settings (sticky actions, no life loss, ε from 1 to 0.01 over 250,000 decisions). Dopamine "
+        "publishes, for five seeds, the mean return of the games in each million frames; the band is their spread in the "
+        "first, the dotted line our mean over the same million, the curve our mean in each twentieth of it. The replay holds "
+        "all decisions of the run."
+    ),
+    scales={
+        "quick": {"agents": ["dqn"], "games": ["breakout"], "protocol": "dopamine", "evaluation_frames": 0} | QUICK,
+        "paper": {
+            "agents": ["dqn"], "games": ["breakout", "pong", "space_invaders"], "protocol": "dopamine", "frames": MILLION,
+            "evaluation_frames": 0, "seeds": 2, "overrides": {"replay_size": 260_000},
+        },
+    },
+    job=job,
+    plots={"atari-dopamine": plot_curves},
+    headline=partial(rows_of_metrics, metrics=("training_return", "seeds_within_public_spread")),
+    keeps_cells=True,
+)  # fmt: skip
+
+EXPERIMENT = Experiment(
+    name="atari",
+    title="Atari: four agents on the real emulator, a small comparison",
+    note=(
+        "Mnih et al. 2015's protocol with a schedule that fits so few frames (warm-up 5,000 decisions, ε of dqn down to 0.1 "
+        "over 50,000). Training score: of the games that ended in the last tenth of training. Evaluation: without learning, "
+        "greedy but for ε = 0.05, and by the agent's own policy. Two seeds and a five-hundredth of the paper's frames: this "
+        "shows that all of it runs and learns, and cannot rank the agents."
+    ),
+    scales={
+        "quick": {"agents": ["ube-1step"], "games": ["breakout"], "protocol": "mnih2015", "evaluation_frames": 400} | QUICK,
+        "paper": {
+            "agents": ["dqn", "ube-1step", "ube-nstep", "ube-deep"], "games": ["freeway", "breakout"],
+            "protocol": "mnih2015", "frames": 400_000, "evaluation_frames": 50_000, "seeds": 2,
+            "overrides": {"replay_size": 100_000, "warmup": 5_000, "epsilon_steps": 50_000},
+        },
+    },
+    job=job,
+    plots={"atari": plot_curves},
+    headline=partial(rows_of_metrics, metrics=METRICS[1:]),
+    keeps_cells=True,
+)  # fmt: skip

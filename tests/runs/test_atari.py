@@ -1,0 +1,148 @@
+"""Atari as a user meets it: one small real run, what is made of it, and bad input. All 57 games: `make test-games`."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("ale_py")
+
+from ube.cli import main
+from ube.deep.config import agent_config
+from ube.envs.atari import GAMES
+from ube.figures.atari import _rows, _training, public_returns
+from ube.runs import Run, load
+from ube.runs.protocols import with_protocol
+
+SMALL = ["replay_size=300", "warmup=40", "batch_size=4", "env.max_frames=200"]
+
+
+def command(game: str, out: Path, *words: str) -> list[str]:
+    asked = ["train", "--env", f"atari/{game}", "--agent", "ube-1step", "--frames", "640", "--out", str(out)]
+    return [*asked, "--evaluate-every", "640", "--evaluation-frames", "4", *words, "--set", *SMALL]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("atari") / "run"
+    main(command("SpaceInvaders", out, "--tensorboard"))
+    return load(out)
+
+
+def test_a_run_keeps_scores_and_says_how_it_went(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.config["steps"] == 160
+    assert (run.config["agent"]["reward_clip"], run.config["agent"]["network"]) == (1.0, "nature")
+    assert run.episodes["episode_length"].tolist() == [50, 50, 50]  # games cut off after 200 frames
+    np.testing.assert_array_equal(run.episodes["episode_return"] % 5, 0)  # an invader scores 5 and more: not clipped
+    assert run.metrics["step"].tolist() == [160]
+    assert {"q", "u", "nu", "loss", "frames_per_second"} <= set(run.metrics)
+    last = run.last_evaluation()
+    assert {policy: len(scores) for policy, scores in last.items()} == {"greedy": 8, "own": 8}
+    assert run.plot().is_file()
+
+
+def test_metrics_go_to_tensorboard_if_asked(run: Run) -> None:
+    (file,) = (run.path / "tensorboard").iterdir()
+    content = file.read_bytes()
+    assert all(name.encode() in content for name in ("loss", "u", "frames_per_second"))
+
+
+def test_a_trained_agent_plays_thinks_and_is_filmed(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    belief = run.agent.uncertainty(np.zeros((84, 84, 4), np.uint8))
+    assert belief.u.shape == belief.nu.shape == (6,)
+    main(["evaluate", str(run.path), "--episodes", "2", "--out", str(tmp_path / "e.json")])
+    assert json.loads((tmp_path / "e.json").read_text())["episode_length"] == [50, 50]
+    main(["evaluate", str(run.path), "--video", str(tmp_path / "game.gif"), "--policy", "own"])
+    assert "Open" in capsys.readouterr().out
+    with Image.open(tmp_path / "game.gif") as film:
+        assert film.size == (320, 420 + 90)
+        assert film.n_frames > 25  # equal pictures in a row are one frame
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(run.path), "--video", str(tmp_path / "game.mpg")])
+    assert "a video ends in .gif" in capsys.readouterr().err
+
+
+def test_what_is_filmed_is_what_was_played(run: Run) -> None:
+    """The screen before each action, in grey and small, is what the agent saw."""
+    env = run.agent.env
+    actions = np.random.default_rng(0).integers(0, 6, 30)
+    games = env.open(1)  # type: ignore[union-attr]
+    seen = [games.reset(5)[0], *(games.step(np.array([action])).frame[0] for action in actions[:-1])]
+    screens = env.screens(5, actions)  # type: ignore[union-attr]
+    assert screens.shape == (30, 210, 160, 3)
+    for small, screen in zip(seen, screens, strict=True):
+        grey = np.asarray(Image.fromarray(screen).convert("L").resize((84, 84), Image.Resampling.BOX), float)
+        assert np.corrcoef(grey.ravel(), small.ravel())[0, 1] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--env", "atari/Breakot"], "no Atari game 'Breakot': did you mean atari/breakout"),
+        (["--steps", "100"], "steps=100, frames=640: give one of them"),
+        (["--protocol", "mine"], "protocol 'mine': choose one of mnih2015, machado2018, dopamine"),
+        (["--envs", "3"], "n_envs=3: a divisor or a multiple of update_period=4"),
+        (["--evaluation-policy", "best"], "evaluation_policy='best': choose one of greedy"),
+        (["--checkpoint-minutes", "0"], "checkpoint_minutes=0.0: it must be positive"),
+        (["--evaluate-every", "8"], "restart_every=2: a multiple of 4"),
+        (["--set", "replay_size=2000000000"], "replay_size"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*command("pong", tmp_path / "run"), *words])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_how_long_must_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--env", "atari/pong", "--out", str(tmp_path / "run")])
+    assert "how long? give --frames N" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["train", "--env", "DeepSea-v0", "--frames", "40", "--out", str(tmp_path / "run")])
+    assert "frames=40: DeepSea" in capsys.readouterr().err
+
+
+def test_protocols_are_below_what_is_said_explicitly() -> None:
+    dqn, ube = agent_config("dqn"), agent_config("ube-1step")
+    env_args, config = with_protocol("dopamine", {"sticky": 0.1}, dqn, {})
+    assert env_args == {"sticky": 0.1, "noops": 1, "life_loss": False}
+    assert (config.epsilon_start, config.epsilon_end, config.epsilon_steps, config.target_period) == (
+        1,
+        0.01,
+        250_000,
+        2_000,
+    )
+    _, config = with_protocol("dopamine", {}, agent_config("dqn", {"warmup": 7}), {"warmup": 7})
+    assert config.warmup == 7
+    assert with_protocol("dopamine", {}, ube, {})[1].epsilon_end == 0.0  # its own policy, no ε
+    assert with_protocol("mnih2015", {}, dqn, {}) == ({}, dqn)
+
+
+def test_scores_by_hand() -> None:
+    np.testing.assert_array_equal(public_returns("breakout", 1), [1.571, 1.651, 1.647, 1.636, 1.699])
+    bins = {"episodes": [0] * 17 + [2, 1, 1], "returns": [0.0] * 17 + [10.0, 4.0, 8.0]}
+    one = {"bins": bins, "greedy_returns": [1.0, 3.0], "own_returns": [5.0]}
+    assert (_training(one, 1.0), _training(one, 0.1)) == (22 / 4, 6.0)
+    rows = {row["metric"]: row["value"] for row in _rows("dqn", {}, [one, one])}
+    assert rows == {
+        "training_return": 5.5, "training_return_last_tenth": 6.0, "evaluation_return": 2.0, "own_policy_return": 5.0,
+    }  # fmt: skip
+
+
+@pytest.mark.games
+@pytest.mark.parametrize("game", GAMES)
+def test_every_game_trains_and_is_evaluated(game: str, tmp_path: Path) -> None:
+    main(command(game, tmp_path / "run"))
+    run = load(tmp_path / "run")
+    assert int(run.agent.state.updates) == 30
+    assert np.isfinite(run.metrics["loss"]).all()
+    assert {policy: len(scores) for policy, scores in run.last_evaluation().items()} == {"greedy": 8, "own": 8}
