@@ -247,7 +247,9 @@ def test_unknown_names_list_the_choices(model: Path, tmp_path: Path, capsys: pyt
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     main(["reproduce", "--list"])
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == ["chain", "bound", "tree", "deepsea-tabular", "riverswim", "deepsea", "sparse", "minatar"]
+    assert listed == [
+        "chain", "bound", "tree", "deepsea-tabular", "riverswim", "deepsea", "sparse", "minatar", "atari-dopamine", "atari",
+    ]  # fmt: skip
     main(["agents"])
     assert "ube-thompson" in capsys.readouterr().out
     main(["variance", "--arrays"])

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from ube.envs.atari import FRAME_SKIP, PREFIX, REMEDY
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import Cell, Result, binned
 from ube.figures.results import Row, mean_interval, mean_intervals, row, rows_of, rows_of_metrics
@@ -59,6 +58,8 @@ class AtariCell(Cell):
 
 
 def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Path) -> Results:
+    from ube.envs.atari import FRAME_SKIP, PREFIX, REMEDY  # brings JAX, which describing the experiment must not
+
     seeds = range(first_seed, first_seed + settings["seeds"])
     games = settings["games"] if importlib.util.find_spec("ale_py") else []
     left_out = [

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw
+from matplotlib import get_data_path
+from PIL import Image, ImageDraw, ImageFont
 
 from ube.errors import UsageError
 from ube.files import write_atomically
@@ -47,6 +48,7 @@ def _picture(screen: np.ndarray, curves: dict[str, np.ndarray], now: int) -> Ima
     picture = Image.new("RGB", (width, height + STRIP), (20, 20, 20))
     picture.paste(Image.fromarray(screen).resize((width, height), Image.Resampling.NEAREST), (0, 0))
     draw = ImageDraw.Draw(picture)
+    font = ImageFont.truetype(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", 11)  # it has a √
     for row, (name, values) in enumerate(curves.items()):
         low, high = float(values.min()), float(values.max())
         x = np.arange(len(values)) * (width - 1) / max(len(values) - 1, 1)
@@ -54,7 +56,6 @@ def _picture(screen: np.ndarray, curves: dict[str, np.ndarray], now: int) -> Ima
         points = list(zip(x.tolist(), y.tolist(), strict=True))
         draw.line(points, fill=tuple(channel // 3 for channel in LINES[name]))
         draw.line(points[: now + 1], fill=LINES[name], width=2)
-        draw.text(
-            (4 + row * width // 2, height + 4), f"{name} {values[now]:.3g} ({low:.2g}..{high:.2g})", fill=LINES[name]
-        )
+        words = f"{name} {values[now]:.3g} ({low:.2g}..{high:.2g})"
+        draw.text((4 + row * width // 2, height + 4), words, fill=LINES[name], font=font)
     return picture.quantize(64)
