@@ -118,7 +118,7 @@ def _rows(agent: str, setting: dict[str, Any], runs: list[Result]) -> list[Row]:
     return [
         row(agent, setting, metric, *mean_interval(np.array(value)))
         for metric, value in zip(METRICS, values, strict=True)
-        if len(value)
+        if len(value) and np.isfinite(value).all()  # a game ended in each run
     ]
 
 
@@ -167,7 +167,7 @@ def plot_curves(results: Results) -> Iterator[Any]:
 
 
 QUICK = {
-    "frames": 4_000, "seeds": 2,
+    "frames": 4_000, "evaluation_frames": 0, "seeds": 2,
     "overrides": {"replay_size": 1_000, "warmup": 400, "epsilon_steps": 400},
 }  # fmt: skip
 
@@ -181,7 +181,7 @@ DOPAMINE = Experiment(
         "all decisions of the run."
     ),
     scales={
-        "quick": {"agents": ["dqn"], "games": ["breakout"], "protocol": "dopamine", "evaluation_frames": 0} | QUICK,
+        "quick": {"agents": ["dqn"], "games": ["breakout"], "protocol": "dopamine"} | QUICK,
         "paper": {
             "agents": ["dqn"], "games": ["breakout", "pong", "space_invaders"], "protocol": "dopamine", "frames": MILLION,
             "evaluation_frames": 0, "seeds": 2, "overrides": {"replay_size": 260_000},
@@ -203,7 +203,7 @@ EXPERIMENT = Experiment(
         "shows that all of it runs and learns, and cannot rank the agents."
     ),
     scales={
-        "quick": {"agents": ["ube-1step"], "games": ["breakout"], "protocol": "mnih2015", "evaluation_frames": 400} | QUICK,
+        "quick": {"agents": ["dqn", "ube-1step"], "games": ["space_invaders"], "protocol": "mnih2015"} | QUICK,
         "paper": {
             "agents": ["dqn", "ube-1step", "ube-nstep", "ube-deep"], "games": ["freeway", "breakout"],
             "protocol": "mnih2015", "frames": 400_000, "evaluation_frames": 50_000, "seeds": 2,
