@@ -212,6 +212,6 @@ EXPERIMENT = Experiment(
     },
     job=job,
     plots={"atari": plot_curves},
-    headline=partial(rows_of_metrics, metrics=METRICS[1:]),
+    headline=partial(rows_of_metrics, metrics=METRICS),
     keeps_cells=True,
 )  # fmt: skip
