@@ -28,7 +28,7 @@ test: $(READY) ## lint, type check and the test suite
 test-slow: $(READY) ## the long checks that `make test` leaves out
 	$(BIN)/pytest -q -m slow
 
-test-games: $(READY) ## every one of the 57 Atari games trains and is evaluated (about an hour)
+test-games: $(READY) ## every one of the 57 Atari games trains and is evaluated
 	$(BIN)/pytest -q -n 2 -m games
 
 bench: $(READY) ## measure solvers and training loops; PEERS=PYTHON with their packages adds PyTorch's

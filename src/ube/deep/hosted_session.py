@@ -26,14 +26,14 @@ REFRESH = 10_000
 """Decisions between two refreshes of Σ."""
 EVALUATION_ENVS = 8
 """Games played side by side in evaluation."""
-STREAMS = ("start", "step", "end", "batch", "play")
+STREAMS = ("start", "step", "end", "batch")
 
 
 class HostedSession:
     """One agent in `n_envs` environments with one seed.
 
-    Every `restart_every` decisions all games are cut off and begin anew from a seed, as they do in Mnih et al. 2015 around
-    each evaluation; a run is continued by playing the actions since then again.
+    Every `restart_every` decisions, around each evaluation, all games are cut off and begin anew from a seed; a run is
+    continued by playing the actions since then again.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ import inspect
 import json
 import textwrap
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -30,7 +31,7 @@ EVALUATION_SEEDS = 2_000_000
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(ABC):
     """What all have in common."""
 
     env: str
@@ -42,9 +43,9 @@ class Cell:
     overrides: dict[str, Any] = field(default_factory=dict)
     """Fields of the agent to replace."""
 
+    @abstractmethod
     def run(self, kept: Path) -> Result:
         """In a worker; `kept` is a folder for what it takes to go on after a stop."""
-        raise NotImplementedError
 
     @property
     def name(self) -> str:
