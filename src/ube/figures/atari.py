@@ -153,16 +153,17 @@ def plot_curves(results: Results) -> Iterator[Any]:
             for agent, curve in curves.items():
                 mean, low, high = (np.array(curve[key], float) for key in ("mean", "low", "high"))
                 draw(axis, agent, x, mean, low, high)
-            for public in rows_of(results, "training_return", PUBLIC, game=game):
+            if rows_of(results, "seeds_within_public_spread", game=game):
+                (public,) = rows_of(results, "training_return", PUBLIC, game=game)
+                (ours,) = rows_of(results, "training_return", "dqn", game=game)
                 axis.axhspan(public["low"], public["high"], color="#CC79A7", alpha=0.3, linewidth=0, label=PUBLIC)
-                for ours in rows_of(results, "training_return", "dqn", game=game):
-                    axis.axhline(ours["value"], color="black", linestyle=":", label="dqn, mean over the million")
-            axis.set(title=game, xlabel="frames")
+                axis.axhline(ours["value"], color="black", linestyle=":", label="dqn, mean over the million")
+            axis.set(title=game, xlabel="frames", xlim=(0, frames))
         if not data["curves"]:
             axes[0, 0].text(0.5, 0.5, "left out: ale-py is not installed", ha="center", transform=axes[0, 0].transAxes)
         else:
             axes[0, 0].set_ylabel("training score (mean, 95 %)")
-            legend_below(figure, axes[0, 0], 4)
+            legend_below(figure, axes[0, 0], 2 * columns)
         yield figure
 
 

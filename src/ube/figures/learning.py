@@ -40,10 +40,13 @@ def plot_run(run: Run, path: Path) -> None:
         if roots:
             looks = {"u": ("#009E73", "√u of the actions taken"), "nu": ("#E69F00", "√ν, the local part")}
             for name, values in roots.items():
-                axes[1, 0].plot(metrics["step"], values, color=looks[name][0], label=looks[name][1])
+                few = "." if len(values) < 20 else None  # a line needs two points
+                axes[1, 0].plot(metrics["step"], values, color=looks[name][0], marker=few, label=looks[name][1])
             axes[1, 0].set(ylabel="uncertainty", ylim=(0, None))
             axes[1, 0].legend()
             axes[1, 0].sharex(axis)
+        if len(metrics.get("step", ())):
+            axis.set_xlim(0, 1.02 * metrics["step"][-1])
         axes[-1, 0].set_xlabel("steps")
         picture = io.BytesIO()
         figure.savefig(picture, format=kind)
