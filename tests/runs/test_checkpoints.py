@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -295,9 +294,9 @@ def test_ctrl_c_stops_after_the_chunk_with_a_checkpoint(tmp_path: Path, monkeypa
         if at == 80:
             os.kill(os.getpid(), signal.SIGINT)
 
+    before = signal.getsignal(signal.SIGINT)  # ignored where the tests run in the background
     never = Schedule(evaluate_every=80, evaluation_steps=20, checkpoint_minutes=1e9)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "run", progress=interrupt, schedule=never)
     assert [folder.name[:12] for folder in folders(tmp_path / "run")] == ["000000000080"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert jax.device_count() >= 1
+    assert signal.getsignal(signal.SIGINT) is before
