@@ -232,10 +232,12 @@ def test_several_games_side_by_side(agent: str, n_envs: int) -> None:
     updates = sum(1 for step in range(0, 200, 4) if step // max(4, n_envs) * max(4, n_envs) >= 12)
     assert (run.step, int(run.learner.updates), int(run.lived["steps"])) == (200, updates, 200)
     if agent == "ube-nstep":
-        counts, learner = run.lived["counts"], run.loop.learner
-        information = np.asarray(counts.information + counts.settled.sum(0), np.float64)
-        direct = np.linalg.inv(information + np.eye(learner.counts.size) / run.config.prior)  # type: ignore[union-attr]
-        np.testing.assert_allclose(counts.sigma, direct, atol=2e-4)
+        counts = run.lived["counts"]
+        codes, actions = run.codes[:200].astype(np.float64), run.coded_actions[:200]
+        for action in range(3):
+            taken = codes[actions == action]
+            direct = np.linalg.inv(taken.T @ taken + np.eye(codes.shape[1]) / run.config.prior)
+            np.testing.assert_allclose(counts.sigma[action], direct, atol=2e-4)
         assert counts.visits.sum() == 200
 
 

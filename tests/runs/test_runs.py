@@ -219,7 +219,7 @@ def test_a_sigma_without_an_inverse_stops_the_run(run: Run, tmp_path: Path, monk
 
     def indefinite(carry: Carry) -> Carry:
         counts = carry.learner.counts
-        spoiled = counts._replace(information=counts.information - 1e4 * jnp.eye(counts.information.shape[-1]))
+        spoiled = counts._replace(information=counts.information - 1e4 * jnp.eye(counts.sigma.shape[-1]))
         return carry._replace(learner=carry.learner._replace(counts=spoiled))
 
     broken_at_step_109(monkeypatch, run, indefinite)

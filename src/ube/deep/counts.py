@@ -5,6 +5,7 @@ code = counts.code(state, phi, x)              # what Σ needs to know of an obs
 nu = counts.nu(state, code)                    # (B, A)
 gain, nu = counts.look(state, code[0], action) # of one decision: ν, and what `add` needs
 state = counts.add(state, code[0], gain, action)
+state = counts.refresh(state, codes, actions, prior)  # after many decisions, on the host
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from ube.linear import sherman_morrison
 
 class DenseState(NamedTuple):
     sigma: jax.Array  # (A, D, D)
-    information: jax.Array  # (A, D, D) what this chunk of steps added to Σ⁻¹
-    settled: jax.Array  # (2, A, D, D) the rest of Σ⁻¹ - I/μ, as a float32 and what it leaves over: 48 bits in all
+    information: jax.Array  # (2, A, D, D) Σ⁻¹ - I/μ at the last refresh, as a float32 and what it leaves over: 48 bits
     visits: jax.Array  # (A,)
     frequencies: jax.Array  # (d, F) of the Fourier features
     phases: jax.Array  # (F,)
@@ -48,8 +48,7 @@ class DenseCounts:
         frequency_key, phase_key = jax.random.split(key)
         return DenseState(
             sigma=jnp.tile(prior * jnp.eye(self.size), (self.n_actions, 1, 1)),
-            information=jnp.zeros((self.n_actions, self.size, self.size)),
-            settled=jnp.zeros((2, self.n_actions, self.size, self.size)),
+            information=jnp.zeros((2, self.n_actions, self.size, self.size)),
             visits=jnp.zeros(self.n_actions),
             frequencies=jax.random.normal(frequency_key, (self.n_inputs, self.n_random)),
             phases=jax.random.uniform(phase_key, (self.n_random,), maxval=2 * jnp.pi),
@@ -80,32 +79,35 @@ class DenseCounts:
     def add(self, state: DenseState, code: jax.Array, gain: jax.Array, action: jax.Array) -> DenseState:
         """The gain of `look` says that Σ is read before it is written: else XLA would copy it."""
         sigma = sherman_morrison(state.sigma[action], code, gain)
-        information = state.information[action] + code[:, None] * code[None, :]
-        return state._replace(
-            sigma=state.sigma.at[action].set(sigma),
-            information=state.information.at[action].set(information),
-            visits=state.visits.at[action].add(1.0),
-        )
+        return state._replace(sigma=state.sigma.at[action].set(sigma), visits=state.visits.at[action].add(1.0))
 
-    def recounted(self, state: DenseState, codes: jax.Array, actions: jax.Array) -> DenseState:
-        """Information from a sample of decisions, codes (N, D), scaled up to all visits; `refresh` then gives Σ."""
-        taken = jax.nn.one_hot(actions, self.n_actions)  # (N, A)
-        information = jnp.einsum("na,nd,ne->ade", taken, codes, codes)
-        share = state.visits / jnp.maximum(taken.sum(0), 1.0)
-        return state._replace(information=information * share[:, None, None], settled=jnp.zeros_like(state.settled))
+    def refresh(self, state: DenseState, codes: np.ndarray, actions: np.ndarray, prior: float) -> DenseState:
+        """After the decisions codes (N, D), actions (N,) since the last time: forgets, and computes Σ from Σ⁻¹ in float64.
 
-    def refresh(self, state: DenseState, prior: float) -> DenseState:
-        """After a chunk of steps: forgets, and computes Σ from Σ⁻¹ in float64, so that rounding never adds up for longer."""
-        parts = np.asarray(state.settled, np.float64)
-        information = self.forgetting * (parts[0] + parts[1] + np.asarray(state.information, np.float64))
-        with_prior = information + np.eye(self.size) / float(prior)
-        root = np.linalg.inv(np.linalg.cholesky(with_prior))
+        φφᵀ must not be summed in float32: where one observation is nearly all that is seen, Σ⁻¹ loses its prior.
+        """
+        before = np.asarray(state.information, np.float64).sum(0)
+        return self._from(state, before + self._products(codes, actions), prior)
+
+    def recounted(self, state: DenseState, codes: np.ndarray, actions: np.ndarray, prior: float) -> DenseState:
+        """Σ from a sample of decisions alone, codes (N, D), scaled up to all visits."""
+        sampled = np.bincount(actions, minlength=self.n_actions)
+        share = np.asarray(state.visits, np.float64) / np.maximum(sampled, 1)
+        return self._from(state, share[:, None, None] * self._products(codes, actions), prior)
+
+    def _products(self, codes: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Σ_t φ_tφ_tᵀ of each action, (A, D, D)."""
+        of_each = (np.asarray(codes[actions == action], np.float64) for action in range(self.n_actions))
+        return np.stack([rows.T @ rows for rows in of_each])
+
+    def _from(self, state: DenseState, information: np.ndarray, prior: float) -> DenseState:
+        information = self.forgetting * information
+        root = np.linalg.inv(np.linalg.cholesky(information + np.eye(self.size) / float(prior)))
         sigma = root.swapaxes(-1, -2) @ root
         rounded = information.astype(np.float32)
         return state._replace(
             sigma=jnp.asarray(sigma, jnp.float32),
-            information=jnp.zeros_like(state.information),
-            settled=jnp.asarray(np.stack([rounded, (information - rounded).astype(np.float32)])),
+            information=jnp.asarray(np.stack([rounded, (information - rounded).astype(np.float32)])),
         )
 
 
@@ -165,9 +167,6 @@ class BinCounts:
 
     def add(self, state: BinState, code: jax.Array, gain: jax.Array, action: jax.Array) -> BinState:
         return state._replace(visits=state.visits.at[jnp.arange(self.tables), code, action].add(1.0))
-
-    def refresh(self, state: BinState, prior: float) -> BinState:
-        return state
 
 
 def _unit(phi: jax.Array) -> jax.Array:

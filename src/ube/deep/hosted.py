@@ -40,6 +40,7 @@ class Decision(NamedTuple):
     action: jax.Array  # (E,)
     bonus: jax.Array  # (E,) on top of the clipped reward
     noted: jax.Array  # (E, len(NOTED))
+    code: jax.Array  # (E, D) empty where no one will ask
 
 
 class HostedLoop:
@@ -60,7 +61,7 @@ class HostedLoop:
         self.think = jax.jit(self.learner.act)
         self.think_each = jax.jit(self._think_each, static_argnums=7)
         self.draw_noise = jax.jit(jax.vmap(self.learner.draw_noise))
-        self.recounted = jax.jit(self._recounted)
+        self.codes = jax.jit(self._codes)
 
     def _start(self, key: Key, knobs: Knobs) -> tuple[Fields, Fields]:
         state = self.learner.init(key, knobs)
@@ -106,9 +107,10 @@ class HostedLoop:
             state, u_loss = self.learner.observe(LearnerState(**trained, **shared, **own), choice, knobs)
             bonus = self.learner.learned_reward(jnp.zeros(()), choice, knobs)
             noted = jnp.stack([choice.q.max(), choice.u[choice.action], choice.nu_taken, u_loss])
+            code = choice.code if self.learner.keeps_codes else jnp.zeros(0)
             fields = state._asdict()
             own = {name: fields[name] for name in OF_EACH}
-            return {name: fields[name] for name in shared}, (own, Decision(choice.action, bonus, noted))
+            return {name: fields[name] for name in shared}, (own, Decision(choice.action, bonus, noted, code))
 
         shared, (own, decision) = jax.lax.scan(take_in, shared, (own, choices))
         return shared | own, decision
@@ -178,11 +180,10 @@ class HostedLoop:
             targets["u_target"] = trained["u"]
         return trained | targets
 
-    def _recounted(self, trained: Fields, lived: Fields, sample: Any, knobs: Knobs) -> Any:
-        """Counts as if every decision had been seen with the features of now."""
+    def _codes(self, trained: Fields, lived: Fields, sample: Any, knobs: Knobs) -> jax.Array:
+        """Of a `frames.Sample`, with the features of now."""
         observation, _ = stacked(sample.frames, sample.age, self.env.stack)
-        codes = self.learner.codes(LearnerState(**trained, **lived), observation, knobs)
-        return self.learner.counts.recounted(lived["counts"], codes, sample.action)  # type: ignore[union-attr]
+        return self.learner.codes(LearnerState(**trained, **lived), observation, knobs)
 
     # ---------------------------------------------------------------- evaluation
 

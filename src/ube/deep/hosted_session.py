@@ -61,6 +61,12 @@ class HostedSession:
         self.episode_return, self.episode_length = np.zeros(n_envs), np.zeros(n_envs, np.int64)
         self.actions = np.zeros((restart_every // n_envs, n_envs), np.uint8)
         """Since the games began anew."""
+        self.refresh_every = -(-REFRESH // self.round) * self.round
+        counts: Any = self.loop.learner.counts
+        width = counts.size if self.loop.learner.keeps_codes else 0
+        self.codes = np.zeros((self.refresh_every * (width > 0), width), np.float32)
+        self.coded_actions = np.zeros(len(self.codes), np.uint8)
+        """Since the last refresh of Σ."""
         self.step = 0
         self.games: Any = None
         self._noted: list[jax.Array] = []
@@ -87,9 +93,10 @@ class HostedSession:
                 if self.step % self.restart_every == 0:
                     self._restart()
                 end = min(self.step // chunk * chunk + chunk, -(-steps // self.round) * self.round)
-                end = min(end, self.step // self.restart_every * self.restart_every + self.restart_every)
+                for every in (self.restart_every, self.refresh_every):
+                    end = min(end, self.step // every * every + every)
                 learned = self._rounds(end, worker)
-                if self.step // REFRESH > first // REFRESH:
+                if self.step % self.refresh_every == 0:
                     self._refresh()
                 metrics = self._metrics(learned)
                 rate = (self.step - first) / (time.perf_counter() - began)
@@ -158,6 +165,9 @@ class HostedSession:
             elif after.terminated[env]:
                 self.replay.begin(env)
         self.actions[self.step % self.restart_every // self.n_envs] = action
+        if len(self.codes):
+            late = slice(self.step % self.refresh_every, self.step % self.refresh_every + self.n_envs)
+            self.codes[late], self.coded_actions[late] = decision.code, action
         self.step += self.n_envs
         last = np.concatenate([self.observations[:, 1:], after.last_frame[:, None]], 1)
         self.heard = Heard(after.reward.astype(np.float32), self._u_at_end(last, after.truncated), ended | over)
@@ -198,14 +208,13 @@ class HostedSession:
 
     def _refresh(self) -> None:
         """Σ free of the rounding of late, or of the features of the past."""
-        counts = self.loop.learner.counts
-        if counts is None:
+        learner, codes, actions = self.loop.learner, self.codes, self.coded_actions
+        if not learner.refreshes:
             return
-        state = self.lived["counts"]
-        if self.config.sigma_from == "replay":
+        if not learner.keeps_codes:
             sample = self.replay.sample(RECOUNTED, np.random.default_rng((self.seed, self.step, 1)))
-            state = self.loop.recounted(self.trained, self.lived, sample, self.knobs)
-        self.lived["counts"] = refreshed(counts, state, self.config)
+            codes, actions = self.loop.codes(self.trained, self.lived, sample, self.knobs), sample.action
+        self.lived["counts"] = refreshed(learner, self.lived["counts"], codes, actions, self.config)
 
     def _metrics(self, learned: list[Any]) -> dict[str, float]:
         noted, learned = jax.device_get((self._noted, learned))
@@ -295,7 +304,8 @@ class HostedSession:
         return {
             "trained": self.trained, "lived": self.lived, "replay": replay, "heard": self.heard,
             "observations": self.observations, "episode_return": self.episode_return,
-            "episode_length": self.episode_length, "actions": self.actions, "step": np.int64(self.step),
+            "episode_length": self.episode_length, "actions": self.actions, "codes": self.codes,
+            "coded_actions": self.coded_actions, "step": np.int64(self.step),
         }  # fmt: skip
 
     like_snapshot = snapshot
@@ -306,7 +316,8 @@ class HostedSession:
         for name, array in saved["replay"].items():
             self.replay.arrays()[name][...] = array
         self.heard = saved["heard"]
-        self.observations, self.actions = saved["observations"], saved["actions"]
+        for name in ("observations", "actions", "codes", "coded_actions"):
+            setattr(self, name, saved[name])
         self.episode_return, self.episode_length = saved["episode_return"], saved["episode_length"]
         self.step = int(saved["step"])
         if self.step % self.restart_every:

@@ -178,6 +178,16 @@ class Learner:
         )
 
     @property
+    def refreshes(self) -> bool:
+        """Whether Σ is a matrix, to be computed anew every now and then."""
+        return isinstance(self.counts, DenseCounts)
+
+    @property
+    def keeps_codes(self) -> bool:
+        """Whether that takes the codes of all decisions."""
+        return self.refreshes and self.config.sigma_from == "stream"
+
+    @property
     def _n_learned(self) -> int:
         return {"mlp": self.config.hidden[-1], "minatar": 128, "nature": 512}[self.config.network]
 

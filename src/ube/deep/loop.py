@@ -46,6 +46,8 @@ class Log(NamedTuple):
     u: jax.Array
     nu: jax.Array
     u_loss: jax.Array
+    action: jax.Array
+    code: jax.Array  # empty where no one will ask
 
 
 class Game(NamedTuple):
@@ -71,7 +73,7 @@ class Loop:
         self.begin = jax.jit(self._begin)
         self.evaluate = jax.jit(self._evaluate, static_argnums=(5, 6))
         self.think = jax.jit(self.learner.act)
-        self.recount = jax.jit(self._recount)
+        self.drawn_codes = jax.jit(self._drawn_codes)
 
     def _start(self, key: Key, knobs: Knobs) -> Carry:
         run_key, instance_key, reset_key, learner_key = jax.random.split(key, 4)
@@ -100,7 +102,7 @@ class Loop:
             return carry, (log, metrics)
 
         carry, (log, metrics) = jax.lax.scan(body, carry, None, n_updates)
-        return carry, jax.tree.map(lambda leaf: leaf.reshape(-1), log), jax.tree.map(jnp.mean, metrics)
+        return carry, jax.tree.map(jnp.concatenate, log), jax.tree.map(jnp.mean, metrics)
 
     def _chunk_seeds(self, carry: Carry, knobs: Knobs, n_updates: int, learning: bool) -> Any:
         return jax.vmap(lambda one: self._chunk(one, knobs, n_updates, learning))(carry)
@@ -136,7 +138,8 @@ class Loop:
         row = self._row(state, observation, choice, after, mask_key, knobs)
         state = self._after_step(state, after, close_key, knobs)
         carry = carry._replace(key=key, place=place, learner=state, replay=ring.add(carry.replay, row))
-        return carry, log._replace(u_loss=u_loss)
+        log = log._replace(u_loss=u_loss)
+        return carry, log._replace(code=choice.code) if self.learner.keeps_codes else log
 
     def _after_step(self, state: LearnerState, after: Step, key: Key, knobs: Knobs) -> LearnerState:
         last_key, episode_key = jax.random.split(key)
@@ -163,7 +166,10 @@ class Loop:
         seen = (after.reward, after.observation, place.observation)
         finite = jnp.array([jnp.isfinite(leaf).all() for leaf in seen if leaf.dtype != jnp.bool_]).all()
         u_taken = choice.u[choice.action]
-        log = Log(ended, total, length, ~finite, choice.q.max(), u_taken, choice.nu_taken, jnp.zeros(()))
+        log = Log(
+            ended, total, length, ~finite, choice.q.max(), u_taken, choice.nu_taken, jnp.zeros(()), choice.action,
+            jnp.zeros(0),
+        )  # fmt: skip
         return place, after, log
 
     def _row(
@@ -183,11 +189,12 @@ class Loop:
             1.0 - after.terminated, after.observation, code, next_code, mask,
         )  # fmt: skip
 
-    def _recount(self, learner: LearnerState, replay: ring.Replay, key: Key, knobs: Knobs) -> Any:
-        """Counts as if every decision had been seen with the features of now."""
+    def _drawn_codes(
+        self, learner: LearnerState, replay: ring.Replay, key: Key, knobs: Knobs
+    ) -> tuple[jax.Array, jax.Array]:
+        """Of decisions from the replay, with the features of now: codes and actions."""
         batch = ring.sample(replay, key, min(RECOUNTED, self.config.replay_size))
-        codes = self.learner.codes(learner, batch.observation, knobs)
-        return self.learner.counts.recounted(learner.counts, codes, batch.action)  # type: ignore[union-attr]
+        return self.learner.codes(learner, batch.observation, knobs), batch.action
 
     # ---------------------------------------------------------------- evaluation
 

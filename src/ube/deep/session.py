@@ -11,14 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ube.deep.config import AgentConfig
-from ube.deep.counts import BinCounts, DenseCounts
-from ube.deep.learner import LearnerState, filled, split_knobs
-from ube.deep.loop import Carry, Loop, compiled
+from ube.deep.learner import Learner, LearnerState, filled, split_knobs
+from ube.deep.loop import Carry, Log, Loop, compiled
 from ube.envs.contract import Environment
 from ube.errors import RunError, UsageError
 
 CHUNK = 10_000
-"""Steps between two looks at a run: progress, metrics and the refresh of Σ."""
+"""The most steps between two looks at a run: progress, metrics and the refresh of Σ."""
 
 
 class Episodes(NamedTuple):
@@ -96,18 +95,21 @@ class Session:
                 "beta_unit": float(self.loop.learner.unit(self.learner)),
                 "steps_per_second": n_rounds * period / seconds,
             }
-            self._refresh()
+            self._refresh(log)
             yield Chunk(self.step, episodes, metrics)
 
     def _plan(self, steps: int, chunk: int) -> list[tuple[int, bool]]:
-        """(rounds, whether they learn) of each chunk: equal ones after the warm-up, so that one program does for all."""
+        """(rounds, whether they learn) of each chunk: equal ones, so that one program does for all but the warm-up's last."""
         if steps < 1:
             raise UsageError(f"steps={steps}: at least 1")
         period = self.config.update_period
+        longest = max(min(chunk, CHUNK) // period, 1)
         warmup = min(-(-self.config.warmup // period), -(-steps // period))
-        rounds = max(0, -(-steps // period) - warmup)
-        n_chunks = -(-rounds * period // max(chunk, period))
-        return [(warmup, False)] + [(-(-rounds // n_chunks), True)] * n_chunks if n_chunks else [(warmup, False)]
+        rounds = -(-steps // period) - warmup
+        n_chunks = -(-rounds // longest)
+        filling = [longest] * (warmup // longest) + [warmup % longest] * (warmup % longest > 0)
+        learning = [-(-rounds // n_chunks)] * n_chunks if n_chunks else []
+        return [(part, False) for part in filling] + [(part, True) for part in learning]
 
     def _not_finite(self, at: int, good: int) -> RunError:
         return RunError(
@@ -115,18 +117,18 @@ class Session:
             f"the last good state, of step {good}, is kept"
         )
 
-    def _refresh(self) -> None:
+    def _refresh(self, log: Log) -> None:
         """Σ free of the rounding of this chunk, or of the features of the past."""
-        counts, carry = self.loop.learner.counts, self.carry
-        if counts is None or carry is None:
+        assert self.carry is not None
+        learner, codes, actions = self.loop.learner, log.code, log.action
+        if not learner.refreshes:
             return
-        state = carry.learner.counts
-        if self.config.sigma_from == "replay":
-            key, recount_key = jax.random.split(carry.key)
-            carry = carry._replace(key=key)
-            state = self.loop.recount(carry.learner, carry.replay, recount_key, self.knobs)
-        learner = carry.learner._replace(counts=refreshed(counts, state, self.config))
-        self.carry = carry._replace(learner=learner)
+        if not learner.keeps_codes:
+            key, draw_key = jax.random.split(self.carry.key)
+            self.carry = self.carry._replace(key=key)
+            codes, actions = self.loop.drawn_codes(self.learner, self.carry.replay, draw_key, self.knobs)
+        counts = refreshed(learner, self.learner.counts, codes, actions, self.config)
+        self.carry = self.carry._replace(learner=self.learner._replace(counts=counts))
 
     replay = None  # of frames: there is none
 
@@ -185,9 +187,12 @@ def check_finite(metrics: dict[str, float], config: AgentConfig, step: int, kept
         )
 
 
-def refreshed(counts: DenseCounts | BinCounts, state: Any, config: AgentConfig) -> Any:
+def refreshed(learner: Learner, state: Any, codes: Any, actions: Any, config: AgentConfig) -> Any:
+    """Σ from all decisions since the last time, or from such as were drawn."""
+    counts: Any = learner.counts
+    anew = counts.refresh if learner.keeps_codes else counts.recounted
     try:
-        return counts.refresh(state, config.prior)
+        return anew(state, np.asarray(codes), np.asarray(actions), config.prior)
     except np.linalg.LinAlgError:
         raise RunError(
             f"Σ⁻¹ is no longer positive definite in float32: set normalise_features=true (is "

@@ -89,8 +89,8 @@ def train(
     {"beta": 0.1}. steps: decisions, 50,000 if not given; Atari games ask for `frames` instead, four for each decision
     (the paper: 200,000,000). protocol: of Atari games, a name in PROTOCOLS; `env_args` and `overrides` come before it.
     out: the directory, by default runs/ENV-AGENT-seedN; it must be new, unless `resume`, which goes on from its last
-    checkpoint as if it had never stopped. chunk: steps between two rows of metrics. The same seed gives the same run to
-    the bit on a CPU. Ctrl-C stops after the chunk that is under way, with a checkpoint.
+    checkpoint as if it had never stopped. chunk: steps between two rows of metrics, at most 10,000. The same seed gives the
+    same run to the bit on a CPU. Ctrl-C stops after the chunk that is under way, with a checkpoint.
     """
     enable_compilation_cache()
     if seed < 0 or seed >= 2**32:
