@@ -35,7 +35,7 @@ TINY: dict[str, dict[str, Any]] = {
         "picture": {"size": 3, "cap": 60, "episodes": [0, 60]},
     },
     "sparse": {
-        "agents": ["dqn"], "seeds": 2,
+        "agents": ["dqn"], "seeds": 2, "evaluation_episodes": 2,
         "tasks": [
             {"env": "Tree-v0", "env_args": {"depth": 2}, "steps": 300, "tuning_steps": 200, "overrides": {"warmup": 50}},
         ],

@@ -18,7 +18,7 @@ import numpy as np
 
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import Cell, Result, binned
-from ube.figures.results import Row, mean_interval, mean_intervals, row, rows_of, rows_of_metrics
+from ube.figures.results import Row, evaluations, mean_interval, mean_intervals, row, rows_of, rows_of_metrics
 from ube.figures.style import canvas, draw, legend_below
 from ube.figures.workers import Workers
 
@@ -110,14 +110,14 @@ def _training(run: Result, share: float) -> float:
 
 
 def _rows(agent: str, setting: dict[str, Any], runs: list[Result]) -> list[Row]:
-    values = (
-        [_training(run, 1.0) for run in runs],
-        [_training(run, 0.1) for run in runs],
-        *([float(np.mean(run[key])) for run in runs if run[key]] for key in ("greedy_returns", "own_returns")),
-    )
+    values = {
+        "training_return": np.array([_training(run, 1.0) for run in runs]),
+        "training_return_last_tenth": np.array([_training(run, 0.1) for run in runs]),
+        **evaluations(runs),
+    }
     return [
-        row(agent, setting, metric, *mean_interval(np.array(value)))
-        for metric, value in zip(METRICS, values, strict=True)
+        row(agent, setting, metric, *mean_interval(value))
+        for metric, value in values.items()
         if len(value) and np.isfinite(value).all()  # a game ended in each run
     ]
 

@@ -15,7 +15,7 @@ import numpy as np
 from ube.deep.config import PRESETS
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
-from ube.figures.results import Row, quartiles, row, rows_of, rows_of_metrics
+from ube.figures.results import Row, evaluations, mean_interval, quartiles, row, rows_of, rows_of_metrics
 from ube.figures.style import LOOKS, canvas, draw, legend_below
 from ube.figures.sweep import APPLY, CANDIDATES, applied, draw_sweep, sweep
 from ube.figures.workers import Workers
@@ -86,9 +86,14 @@ def _solve(
                 failed[name] = limit
                 why[name] = f"not run: beyond size {limit} its networks take too long on this machine"
         alive = [name for name in agents if name not in failed]
-        cells = [cell(*agents[name], size, cap, seed, stop="solved") for name in alive for seed in seeds]
+        cells = [
+            cell(agent, changes | {"epsilon_evaluation": 0.0}, size, cap, seed, stop="solved", evaluation_episodes=10)
+            for agent, changes in (agents[name] for name in alive)
+            for seed in seeds
+        ]
         results = iter(workers.run(f"{what}, size {size}", cells))
-        times = {name: np.array([_time(next(results)) for _ in seeds]) for name in alive}
+        runs = {name: [next(results) for _ in seeds] for name in alive}
+        times = {name: np.array([_time(run) for run in runs[name]]) for name in alive}
         for name in agents:
             setting = {"size": size, **case}
             if name not in times:
@@ -97,6 +102,7 @@ def _solve(
                 continue
             rows.append(row(name, setting, "episodes_to_solve", *quartiles(times[name])))
             rows.append(row(name, setting, "solved_seeds", int(np.isfinite(times[name]).sum())))
+            rows += [row(name, setting, m, *mean_interval(value)) for m, value in evaluations(runs[name]).items()]
             if not np.isfinite(times[name]).any():
                 failed[name] = size
                 why[name] = f"not run: no seed solved size {size}"
@@ -267,7 +273,9 @@ EXPERIMENT = Experiment(
         "unstructured-noise at that of ube-1step. Controls: greedy has no exploration at all, "
         "dqn-small-epsilon ends at ε = 0.01, unstructured-noise is as large as ube-1step's and knows nothing of states. "
         "Below: ube-deep with one choice changed at a time, and the sweep of each agent's one scale, five values on seeds "
-        "of their own (its score counts twice the cap where unsolved). The maps show where ube-deep is uncertain as it "
+        "of their own (its score counts twice the cap where unsolved). A run ends when it is solved or out of episodes; then "
+        "evaluation_return is of ten episodes, greedy and without learning, own_policy_return the same by the agent's own "
+        "policy. The maps show where ube-deep is uncertain as it "
         "learns, √max u over actions for every cell, and where it has been."
     ),
     scales={
@@ -289,6 +297,9 @@ EXPERIMENT = Experiment(
     },
     job=job,
     plots={"deepsea": plot_solving, "deepsea-uncertainty": plot_picture},
-    headline=partial(rows_of_metrics, metrics=("tuned_setting", "episodes_to_solve", "solved_seeds")),
+    headline=partial(
+        rows_of_metrics,
+        metrics=("tuned_setting", "episodes_to_solve", "solved_seeds", "evaluation_return", "own_policy_return"),
+    ),
     keeps_cells=True,
 )  # fmt: skip

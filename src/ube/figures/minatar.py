@@ -14,7 +14,7 @@ import numpy as np
 from ube.deep.config import PRESETS
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
-from ube.figures.results import Row, iqm, mean_interval, mean_intervals, row, rows_of, rows_of_metrics
+from ube.figures.results import Row, evaluations, iqm, mean_interval, mean_intervals, row, rows_of, rows_of_metrics
 from ube.figures.style import LOOKS, canvas, draw, legend_below
 from ube.figures.sweep import APPLY, CANDIDATES, SHORT_SCHEDULE, applied, draw_sweep, sweep
 from ube.figures.workers import Workers
@@ -49,11 +49,11 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
                 runs = [next(results) for _ in seeds]
                 mean, low, high = mean_intervals(np.array([training_curve(run) for run in runs]))
                 curves[game][agent] = {"mean": mean, "low": low, "high": high}
-                values = ([final_return(run) for run in runs], *(_means(runs, key) for key in ("greedy", "own")))
-                for metric, value in zip(METRICS, values, strict=True):
-                    scores[metric][game, agent] = np.array(value)
+                values = {"training_return": np.array([final_return(run) for run in runs]), **evaluations(runs)}
+                for metric in METRICS:
+                    scores[metric][game, agent] = values[metric]
                     setting = {"env": game, "steps": settings["steps"]}
-                    summary.append(row(agent, setting, metric, *mean_interval(np.array(value))))
+                    summary.append(row(agent, setting, metric, *mean_interval(values[metric])))
     rng = np.random.default_rng(first_seed)
     left_out: dict[str, list[str]] = {}
     for metric, name in zip(METRICS[:2], ("iqm_training", "iqm_evaluation"), strict=True):
@@ -81,10 +81,6 @@ def final_return(run: Result) -> float:
         return math.nan
     first = min(len(episodes) - len(episodes) // 10, there[-1])
     return float(total[first:].sum() / episodes[first:].sum())
-
-
-def _means(runs: list[Result], policy: str) -> list[float]:
-    return [float(np.mean(run[f"{policy}_returns"])) for run in runs]
 
 
 def _iqm_rows(

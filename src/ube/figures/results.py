@@ -37,6 +37,12 @@ def iqm(scores: np.ndarray) -> float:
     return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else math.nan
 
 
+def evaluations(runs: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Mean return of each run after training, greedy but for ε and by the agent's own policy."""
+    kept = {"evaluation_return": "greedy_returns", "own_policy_return": "own_returns"}
+    return {metric: np.array([np.mean(run[key]) for run in runs if run[key]]) for metric, key in kept.items()}
+
+
 def quartiles(values: np.ndarray) -> tuple[float | None, float | None, float | None]:
     """Median and quartiles, None where they are infinite (a run that never got there counts as infinite)."""
     cut = np.quantile(values, [0.5, 0.25, 0.75], method="inverted_cdf")

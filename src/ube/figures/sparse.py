@@ -15,7 +15,7 @@ import numpy as np
 from ube.deep.config import PRESETS
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
-from ube.figures.results import Row, mean_interval, mean_intervals, quartiles, row, rows_of_metrics
+from ube.figures.results import Row, evaluations, mean_interval, mean_intervals, quartiles, row, rows_of_metrics
 from ube.figures.style import canvas, draw, legend_below
 from ube.figures.sweep import APPLY, CANDIDATES, SHORT_SCHEDULE, applied, sweep
 from ube.figures.workers import Workers
@@ -42,7 +42,11 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
             if "tuning_steps" in task:
                 rows, best = _tuning(settings["tuning"], task, workers)
                 summary, tuned = summary + rows, applied(settings["tuning"], best)
-            cells = [cell(task, agent, tuned.get(agent, {}), seed) for agent in settings["agents"] for seed in seeds]
+            cells = [
+                cell(task, agent, tuned.get(agent, {}), seed, settings["evaluation_episodes"])
+                for agent in settings["agents"]
+                for seed in seeds
+            ]
             results = iter(workers.run(f"sparse, {label}", cells))
             curves[label] = {}
             for agent in settings["agents"]:
@@ -62,11 +66,16 @@ def _is_grid(task: dict[str, Any]) -> bool:
     return task["env"].startswith("Navix-")
 
 
-def cell(task: dict[str, Any], agent: str, overrides: dict[str, Any], seed: int) -> LearningCell:
+def cell(
+    task: dict[str, Any], agent: str, overrides: dict[str, Any], seed: int, evaluation_episodes: int = 0
+) -> LearningCell:
     changes = overrides | task["overrides"]
+    if evaluation_episodes:
+        changes = changes | {"epsilon_evaluation": 0.0}
     return LearningCell(
-        task["env"], agent, seed, task["steps"], env_args=task["env_args"], overrides=changes, bins=BINS
-    )
+        task["env"], agent, seed, task["steps"], env_args=task["env_args"], overrides=changes, bins=BINS,
+        evaluation_episodes=evaluation_episodes,
+    )  # fmt: skip
 
 
 def _tuning(
@@ -98,6 +107,7 @@ def _rows(agent: str, setting: dict[str, Any], runs: list[Result]) -> list[Row]:
         row(agent, setting, "first_success_step", *quartiles(np.array(firsts))),
         row(agent, setting, "seeds_with_success", int(np.isfinite(firsts).sum())),
         row(agent, setting, "success_rate_last_quarter", *mean_interval(rate)),
+        *(row(agent, setting, metric, *mean_interval(value)) for metric, value in evaluations(runs).items()),
     ]
 
 
@@ -139,18 +149,19 @@ EXPERIMENT = Experiment(
         "Nothing is paid before the goal. In MountainCar the car has to swing up; in the tree one wrong turn of fifty ends "
         "the episode; in DoorKey a key opens the door to the goal; in FourRooms start, goal and gaps are drawn anew every "
         "episode. first_success_step is the median over seeds with quartiles, null where the median seed never got there; "
-        "successes are counted over all of training. The sweep gives each agent five values of its one scale, on seeds of "
-        "their own, scored by successes; what wins on DoorKey-5x5 is used on all grids. Controls: greedy, "
+        "successes are counted over all of training. evaluation_return is of episodes after training, greedy and without "
+        "learning, own_policy_return the same by the agent's own policy. The sweep gives each agent five values of its one "
+        "scale, on seeds of their own, scored by successes; what wins on DoorKey-5x5 is used on all grids. Controls: greedy, "
         "dqn-small-epsilon and unstructured-noise. The grids need navix (pip install 'ube-rl[grids]'); without it they are "
         "left out, and the results say so."
     ),
     scales={
         "quick": {
-            "agents": ["dqn", "ube-deep"], "seeds": 2, "tuning": None,
+            "agents": ["dqn", "ube-deep"], "seeds": 2, "evaluation_episodes": 10, "tuning": None,
             "tasks": [_task("Tree-v0", 5_000, depth=10), _task("MountainCarSparse-v0", 10_000)],
         },
         "paper": {
-            "agents": list(PRESETS), "seeds": 5,
+            "agents": list(PRESETS), "seeds": 5, "evaluation_episodes": 20,
             "tuning": {"seeds": 2, "candidates": CANDIDATES, "apply": APPLY},
             "tasks": [
                 _task("MountainCarSparse-v0", 60_000, tuning_steps=30_000),
@@ -166,7 +177,10 @@ EXPERIMENT = Experiment(
     plots={"sparse": plot_success},
     headline=partial(
         rows_of_metrics,
-        metrics=("tuned_setting", "successes", "first_success_step", "seeds_with_success", "success_rate_last_quarter"),
+        metrics=(
+            "tuned_setting", "successes", "first_success_step", "seeds_with_success", "success_rate_last_quarter",
+            "evaluation_return", "own_policy_return",
+        ),
     ),
     keeps_cells=True,
 )  # fmt: skip
