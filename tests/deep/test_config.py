@@ -68,6 +68,12 @@ def test_defaults_follow_the_observation() -> None:
     assert (given.batch_size, given.learning_rate, given.warmup) == (7, 0.5, 128)
     with pytest.raises(UsageError, match=r"network='nature' reads images .* set network=mlp"):
         filled(agent_config("dqn", {"network": "nature"}), make("CartPole-v1"))
+    with pytest.raises(UsageError, match=r"network='nature' reads images of 36 pixels or more .* set network=auto"):
+        filled(agent_config("dqn", {"network": "nature"}), make("Breakout-MinAtar"))
+    with pytest.raises(
+        UsageError, match=r"features='learned', ensemble=10: each network would have features of its own"
+    ):
+        filled(agent_config("boot", {"features": "learned"}), make("CartPole-v1"))
 
 
 def test_knobs_do_not_shape_the_program() -> None:
@@ -114,6 +120,8 @@ UBE, DQN = "ube-1step", "dqn"
         (UBE, {"u_data": "replay", "n": 3}, r"n=3, trace_decay=1: the replay gives 1-step targets"),
         (UBE, {"u_data": "replay", "trace_decay": 0.5}, r"trace_decay=0.5: the replay gives 1-step"),
         (UBE, {"features": "random", "sigma_from": "replay"}, r"sigma_from='replay': only learned features drift"),
+        (UBE, {"forgetting": 0.9, "sigma_from": "replay"}, r"forgetting=0.9: the replay forgets by itself"),
+        (UBE, {"update_period": 20_000}, r"update_period=20000: within 1..10000"),
         (UBE, {"features": "bins", "forgetting": 0.9}, r"forgetting=0.9: binning features do not drift"),
         (UBE, {"forgetting": 1.1}, r"forgetting=1.1"),
         (DQN, {"bonus_scale": 0.1}, r"features='none': ν needs features"),

@@ -68,7 +68,7 @@ def assert_inverse(sigma: np.ndarray, exact: np.ndarray, rank: int, anywhere: fl
 def test_a_hundred_thousand_updates_against_the_inverse(rank: int) -> None:
     before, exact, worst = soak(100_000, rank, 10_000)
     assert_inverse(before, exact, rank, anywhere=0.005)
-    assert worst < 2e-3
+    assert worst < 1e-6
     assert np.sum(np.linalg.eigvalsh(exact[0]) > 0.999) == D - rank  # these directions were never seen
 
 
@@ -81,11 +81,11 @@ def test_where_one_observation_is_all_there_is() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [D, D // 2])
+@pytest.mark.parametrize("rank", [D, D // 2, 1])
 def test_soak_of_two_million_updates(rank: int) -> None:
     before, exact, worst = soak(2_000_000, rank, 10_000)
-    assert_inverse(before, exact, rank, anywhere=0.02)
-    assert worst < 0.02
+    assert_inverse(before, exact, rank, anywhere=0.02, seen=np.inf if rank == 1 else 0.1)
+    assert worst < 1e-6
 
 
 @pytest.fixture(scope="module")
@@ -145,19 +145,21 @@ def test_recounted_is_the_direct_sum_scaled_up(grown: tuple[DenseCounts, DenseSt
         share = (actions == a).sum() / len(mine)
         exact = np.linalg.inv(share * mine.T @ mine + np.eye(D) / 0.5)
         np.testing.assert_allclose(again.sigma[a], exact, atol=1e-5)
+    none_of_one = counts.recounted(counts.refresh(state, features, actions, 0.5), features, np.ones_like(actions), 0.5)
+    np.testing.assert_allclose(none_of_one.sigma[0], direct(features, actions, 0.5)[0], atol=1e-5)
     all_of_them = counts.recounted(state, features, actions, 0.5)
     np.testing.assert_allclose(all_of_them.sigma, direct(features, actions, 0.5), atol=1e-5)
 
 
 def test_forgetting_fades_what_was_seen_and_leaves_the_prior() -> None:
-    counts, prior = dense(forgetting=0.9), 2.0
-    features = unit_rows(np.random.default_rng(4), 100).astype(np.float32)
+    counts, prior = dense(forgetting=0.3), 2.0
+    features = unit_rows(np.random.default_rng(4), 10_000).astype(np.float32)
     state = counts.init(jax.random.key(0), jnp.float32(prior))
     seen = np.zeros((D, D))
-    for part in (features[:20], features[20:]):
+    for part in (features[:2_000], features[2_000:]):
         actions = np.zeros(len(part), int)
         state = counts.refresh(absorbed(counts, state, part, actions), part, actions, prior)
-        seen = 0.9 * (seen + part.astype(np.float64).T @ part)
+        seen = 0.3 ** (len(part) / 10_000) * (seen + part.astype(np.float64).T @ part)
     np.testing.assert_allclose(state.sigma[0], np.linalg.inv(seen + np.eye(D) / prior), rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(state.sigma[1], prior * np.eye(D), rtol=1e-6)
 

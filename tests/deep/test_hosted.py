@@ -55,9 +55,9 @@ ENV = HostedEnvironment(
 )  # fmt: skip
 
 
-def session(agent: str, seed: int = 0, n_envs: int = 1) -> HostedSession:
+def session(agent: str, seed: int = 0, n_envs: int = 1, **changes: Any) -> HostedSession:
     """n = 3 where the preset's is 150, since games have 13 steps at most."""
-    overrides = SMALL | ({"n": 3} if agent == "ube-nstep" else {})
+    overrides = SMALL | ({"n": 3} if agent == "ube-nstep" else {}) | changes
     return HostedSession(ENV, agent_config(agent, overrides), seed, n_envs=n_envs, restart_every=80)
 
 
@@ -210,7 +210,8 @@ def test_other_seeds_are_other_runs() -> None:
 @pytest.mark.parametrize(
     ("agent", "stop"), [("dqn", 40), ("ube-nstep", 40), ("ube-nstep", 80), ("boot", 120), ("ube-deep", 120)]
 )
-def test_a_run_goes_on_as_if_it_had_never_stopped(agent: str, stop: int) -> None:
+def test_a_run_goes_on_as_if_it_had_never_stopped(agent: str, stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted_session, "REFRESH", 48)
     whole = everything(finished(session(agent)))
     before = finished(session(agent), stop)
     after = session(agent)
@@ -239,6 +240,38 @@ def test_several_games_side_by_side(agent: str, n_envs: int) -> None:
             direct = np.linalg.inv(taken.T @ taken + np.eye(codes.shape[1]) / run.config.prior)
             np.testing.assert_allclose(counts.sigma[action], direct, atol=2e-4)
         assert counts.visits.sum() == 200
+
+
+@pytest.mark.parametrize("n_envs", [1, 8])
+def test_sigma_is_refreshed_from_every_decision(n_envs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosted_session, "REFRESH", 50)  # as many as make whole rounds: 52, or 56
+    run = session("ube-nstep", n_envs=n_envs)
+    refresh, seen = run._refresh, []
+
+    def noted() -> None:
+        before = np.array(run.lived["counts"].sigma)
+        seen.append((run.codes.copy(), run.coded_actions.copy()))
+        refresh()
+        codes, actions = (np.concatenate(part) for part in zip(*seen, strict=True))
+        wide = [codes[actions == action].astype(np.float64) for action in range(3)]
+        exact = np.linalg.inv([rows.T @ rows + np.eye(codes.shape[1]) for rows in wide])
+        np.testing.assert_allclose(run.lived["counts"].sigma, exact, atol=1e-6)
+        np.testing.assert_allclose(before, exact, atol=2e-4)  # as it grew, a decision at a time
+
+    monkeypatch.setattr(run, "_refresh", noted)
+    finished(run)
+    assert [len(codes) for codes, _ in seen] == [{1: 52, 8: 56}[n_envs]] * 3
+
+
+def test_sigma_anew_from_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unit features make a trace of all visits."""
+    monkeypatch.setattr(hosted_session, "REFRESH", 100)
+    run = session("ube-nstep", sigma_from="replay")
+    finished(run)
+    counts = run.lived["counts"]
+    grams = np.asarray(counts.information, np.float64).sum(0)
+    np.testing.assert_allclose(np.trace(grams, axis1=1, axis2=2), counts.visits, rtol=1e-5)
+    np.testing.assert_allclose(counts.sigma, np.linalg.inv(grams + np.eye(grams.shape[-1])), atol=1e-5)
 
 
 @pytest.mark.parametrize(("args", "message"), [({"n_envs": 3}, "n_envs=3: a divisor"), ({"n_envs": 0}, "n_envs=0")])

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deep.tiny import CHUNK, played, returns, session, weight
+from deep.tiny import CHUNK, played, session, weight
+from ube import UsageError
 from ube.deep import replay as ring
 from ube.deep.config import PRESETS
 
@@ -30,7 +31,6 @@ def trace(preset: str) -> dict[str, Any]:
     early = log.ended & (np.arange(300) < 100)
     return {
         "returns": np.round(np.asarray(log.episode_return)[early], 5).tolist(),
-        "mean_return": float(returns(log).mean()),
         "q": weight(carry.learner.q),
         "u": weight(carry.learner.u),
         "nu": float(log.nu[:100].sum()),
@@ -91,6 +91,15 @@ def test_the_length_of_chunks_does_not_change_a_run() -> None:
     np.testing.assert_array_equal(by_hundreds[2], 8)
 
 
+def test_no_chunk_is_longer_than_what_sigma_bears() -> None:
+    run = session("dqn", warmup=25_000, update_period=2_000)
+    assert run._plan(60_000, 50_000) == [(5, False)] * 2 + [(3, False)] + [(5, True)] * 4
+    assert session("dqn", warmup=7)._plan(100, 50_000) == [(7, False), (93, True)]
+    assert session("dqn", warmup=100)._plan(60, 10) == [(60, False)]
+    with pytest.raises(UsageError, match=r"steps=100: at least one update_period \(2000\)"):
+        list(run.run(100))
+
+
 def test_a_run_takes_the_steps_it_was_asked_for() -> None:
     run = session("dqn")
     parts = list(run.run(208, 100))
@@ -99,6 +108,44 @@ def test_a_run_takes_the_steps_it_was_asked_for() -> None:
     assert parts[1].metrics["loss"] > 0
     assert parts[2].metrics["epsilon"] == pytest.approx(0.1)  # 200 steps after the warm-up
     assert int(run.learner.updates) == 200
+
+
+def inverse(codes: np.ndarray, actions: np.ndarray, prior: float) -> np.ndarray:
+    wide = [codes[actions == action].astype(np.float64) for action in range(2)]
+    return np.linalg.inv([rows.T @ rows + np.eye(codes.shape[1]) / prior for rows in wide])
+
+
+def test_sigma_is_refreshed_from_every_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = session("ube-1step", prior=0.5)
+    chunk, seen = run.loop.chunk, []
+
+    def noted(*args: Any) -> Any:
+        carry, log, metrics = chunk(*args)
+        seen.append((np.array(log.code), np.array(log.action), np.array(carry.learner.counts.sigma)))
+        return carry, log, metrics
+
+    monkeypatch.setattr(run.loop, "chunk", noted)
+    for part in run.run(208, 50):
+        codes, actions = (np.concatenate([one[i] for one in seen]) for i in (0, 1))
+        assert (codes.shape, actions.shape) == ((part.step, 16), (part.step,))
+        exact, refreshed = inverse(codes, actions, 0.5), np.asarray(run.learner.counts.sigma)
+        np.testing.assert_allclose(refreshed, exact, atol=1e-6)
+        np.testing.assert_allclose(seen[-1][2], exact, atol=1e-3)  # as it grew, a decision at a time
+        assert (seen[-1][2] != refreshed).any()
+
+
+def test_sigma_anew_from_the_replay() -> None:
+    """The draws are with replacement, and so is the tolerance; unit features make a trace of all visits."""
+    run = session("ube-1step", sigma_from="replay", replay_size=4_096)
+    for part in run.run(208, 100):
+        assert run.carry is not None
+        state, rows = run.learner, run.carry.replay.rows
+        codes = run.loop.learner.codes(state, rows.observation[: part.step], run.knobs)
+        grams = np.asarray(state.counts.information, np.float64).sum(0)
+        np.testing.assert_allclose(np.trace(grams, axis1=1, axis2=2), state.counts.visits, rtol=1e-5)
+        np.testing.assert_allclose(state.counts.sigma, np.linalg.inv(grams + np.eye(16)), atol=1e-5)
+        exact = inverse(np.asarray(codes), np.asarray(rows.action[: part.step]), 1.0)
+        np.testing.assert_allclose(state.counts.sigma, exact, atol=0.1)
 
 
 def test_seeds_at_once_agree_with_seeds_in_turn() -> None:

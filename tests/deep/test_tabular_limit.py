@@ -1,4 +1,4 @@
-"""With a one-hot basis the learning agent's pieces are the tabular method: same ν, same u."""
+"""With a one-hot basis the learning agent is the tabular method: same ν, same u, same actions."""
 
 import functools
 import itertools
@@ -7,11 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from flax import linen as nn
 
-from deep.tiny import counted
+from deep.tiny import SEA, SMALL, counted
 from ube import backups
+from ube.deep.config import agent_config
 from ube.deep.counts import DenseCounts
+from ube.deep.learner import Learner, filled, split_knobs
 from ube.tabular import Belief, solve
 
 HORIZON, STATES, ACTIONS, DISCOUNT, PRIOR = 3, 2, 2, 0.9, 0.5
@@ -94,3 +98,66 @@ def test_the_stream_regression_is_the_tabular_solution(
     reached = count > 0
     assert reached.sum() == ACTIONS * (1 + STATES * (HORIZON - 1))
     np.testing.assert_allclose(table[reached], u[reached], rtol=2e-5)
+
+
+class Table(nn.Module):
+    """Values of each action in each state of a one-hot observation, and that observation as the features."""
+
+    head: bool
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        flat = x.reshape(x.shape[0], -1)
+        values = nn.Dense(ACTIONS, use_bias=False, kernel_init=nn.initializers.normal(1.0))(flat)
+        return values if self.head else (values, flat)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_linear_agent_in_the_tabular_basis_is_the_tabular_agent(n: int) -> None:
+    """Algorithm 1 with a table, written down plainly, makes the decisions of the learner and learns the same u."""
+    config = filled(agent_config("ube-1step", SMALL | {"hidden": (64,), "n": n, "beta": 2.0, "prior": PRIOR}), SEA)
+    shape, knobs = split_knobs(config)
+    knobs = knobs._replace(u_learning_rate=0.5)  # of the squared error: a half makes the table the target
+    learner = Learner(shape, SEA)
+    learner.__dict__.update(
+        q_network=Table(head=False),
+        u_network=Table(head=True),
+        u_optimiser=optax.identity(),  # instead of what it makes
+    )
+    act, observe, after_step = jax.jit(learner.act), jax.jit(learner.observe), jax.jit(learner.after_step)
+    step, reset = jax.jit(SEA.step), jax.jit(SEA.reset)
+    state, world = learner.init(jax.random.key(0), knobs), SEA.draw(jax.random.key(1))
+    q, u = (np.array(params["params"]["Dense_0"]["kernel"], np.float64) for params in (state.q, state.u))
+    visits, waiting = np.zeros((64, ACTIONS)), list[tuple[int, int, float]]()
+
+    def finish(following: float, left: int) -> None:
+        """Targets that are n steps old, or all where the episode ends."""
+        while len(waiting) > left:
+            s, a, _ = waiting[0]
+            ahead = sum(knobs.discount ** (2 * i) * nu for i, (_, _, nu) in enumerate(waiting[:n]))
+            u[s, a] = ahead + knobs.discount ** (2 * len(waiting[:n])) * following
+            del waiting[0]
+
+    place, observation = reset(jax.random.key(2), world)
+    for t in range(120):
+        keys = jax.random.split(jax.random.key(100 + t), 3)
+        s = int(np.flatnonzero(observation)[0])
+        zeta = np.asarray(jax.random.normal(jax.random.split(keys[0], 3)[0], (1, ACTIONS)))[0]
+        choice = act(state, observation, keys[0], knobs)
+        nu = 1 / (1 / PRIOR + visits[s])
+        np.testing.assert_allclose(choice.nu, nu, rtol=1e-4)
+        np.testing.assert_allclose(choice.u, np.maximum(u[s], 0), rtol=1e-3, atol=1e-5)
+        a = int(np.argmax(q[s] + 2.0 * zeta * np.sqrt(np.maximum(u[s], 0))))
+        assert choice.action == a
+        finish(max(u[s, a], 0), n - 1)
+        waiting.append((s, a, nu[a]))
+        visits[s, a] += 1
+        state, _ = observe(state, choice, knobs)
+        place, after = step(keys[1], world, place, choice.action)
+        if after.terminated:
+            finish(0.0, 0)
+        state = after_step(state, after.reward, 0.0, after.terminated, keys[2], knobs)
+        observation = after.observation
+        if after.terminated:
+            place, observation = reset(keys[2], world)
+    assert visits.max() > 5

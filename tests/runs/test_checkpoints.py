@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from deep.tiny import SEA
 from deep.tiny import SMALL as SMALL_SEA
 from ube import RunError, UsageError
 from ube.deep.frames import FrameReplay
+from ube.deep.hosted_session import HostedSession
 from ube.runs import Run, Schedule, checkpoints, load, train
 from ube.runs.checkpoints import Checkpoints
 from ube.runs.room import free_memory
@@ -83,7 +85,12 @@ def test_a_compiled_run_goes_on_too(tmp_path: Path, agent: str) -> None:
     straight = trained(tmp_path / "straight", 208, agent, "sea")
     with pytest.raises(Killed):
         trained(tmp_path / "run", 208, agent, "sea", progress=killed_at(128))
-    assert same(contents(trained(tmp_path / "run", 208, agent, "sea", resume=True)), contents(straight))
+    run = trained(tmp_path / "run", 208, agent, "sea", resume=True)
+    assert same(contents(run), contents(straight))
+    said: list[str] = []
+    again = trained(run.path, 208, agent, "sea", resume=True, progress=killed_at(0), say=said.append)
+    assert said == [f"{run.path} is finished"]
+    assert same(contents(again), contents(straight))
 
 
 def test_a_finished_run_is_not_run_again_but_may_go_on_for_longer(whole: Run, tmp_path: Path) -> None:
@@ -91,6 +98,24 @@ def test_a_finished_run_is_not_run_again_but_may_go_on_for_longer(whole: Run, tm
     before = contents(run)
     assert same(contents(trained(tmp_path / "run", 160, resume=True)), before)
     assert same(contents(trained(tmp_path / "run", STEPS, resume=True)), contents(whole))
+
+
+def test_a_run_that_diverges_keeps_its_last_good_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    improved = HostedSession._improved
+
+    def blown_up(self: HostedSession, trained: Any, batches: Any) -> Any:
+        trained, metrics = improved(self, trained, batches)
+        if int(trained["updates"]) == 20:  # after step 88
+            trained = trained | {"q": jax.tree.map(lambda leaf: np.nan * leaf, trained["q"])}
+        return trained, metrics
+
+    monkeypatch.setattr(HostedSession, "_improved", blown_up)
+    message = r"diverged before step 120 \(.*q.*\): .* the last good state, of step 80, is kept in /"
+    with pytest.raises(RunError, match=message):
+        trained(tmp_path / "run", schedule=Schedule(evaluate_every=80, evaluation_steps=20))
+    kept = load(tmp_path / "run").agent.state
+    assert int(kept.steps) == 80
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(jax.device_get((kept.q, kept.counts))))
 
 
 def test_resume_without_a_run_starts_one(whole: Run, tmp_path: Path) -> None:

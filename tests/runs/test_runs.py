@@ -19,7 +19,7 @@ from ube.deep.config import agent_config
 from ube.deep.loop import Carry
 from ube.deep.session import Session
 from ube.envs import Step, make
-from ube.runs import Run, load, train
+from ube.runs import Run, Schedule, load, train
 from ube.runs.directory import RunDirectory
 
 
@@ -130,8 +130,17 @@ def test_a_run_never_overwrites_another(run: Run, tmp_path: Path) -> None:
         load(tmp_path / "nothing")
 
 
-@pytest.mark.parametrize(("asked", "message"), [({"seed": -1}, "seed=-1"), ({"steps": 0}, "steps=0: at least 1")])
-def test_bad_numbers_leave_nothing_behind(asked: dict[str, int], message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"seed": -1}, "seed=-1"),
+        ({"steps": 0}, "steps=0: at least 1"),
+        ({"chunk": -5}, "chunk=-5: at least 1"),
+        ({"protocol": "dopamine"}, "protocol 'dopamine': only games of atari/… have one"),
+        ({"schedule": Schedule(n_envs=7)}, r"n_envs=7: DeepSea\(8\) is compiled, and runs one at a time"),
+    ],
+)
+def test_bad_values_leave_nothing_behind(asked: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         train("sea", "dqn", out=tmp_path / "run", overrides=SMALL, **asked)
     assert not (tmp_path / "run").exists()
@@ -215,7 +224,7 @@ def test_a_run_that_diverges_stops_and_names_the_remedy(
 
 
 def test_a_sigma_without_an_inverse_stops_the_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As large features without `normalise_features` bring about: Σ⁻¹ in float32 is no longer positive definite."""
+    """As large features without `normalise_features` bring about: Σ⁻¹ is no longer positive definite."""
 
     def indefinite(carry: Carry) -> Carry:
         counts = carry.learner.counts

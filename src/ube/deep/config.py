@@ -50,7 +50,7 @@ class AgentConfig:
     normalise_features: bool = True
     """Scale φ to |φ| = 1, so that ν ≤ μ in any network and float32 suffices."""
     forgetting: float = 1.0
-    """What is left of Σ⁻¹ - I/μ after every chunk of steps; below 1, the features of the past fade."""
+    """What is left of Σ⁻¹ - I/μ after 10,000 steps; below 1, the features of the past fade, whenever Σ is refreshed."""
     sigma_from: Literal["stream", "replay"] = "stream"
     """Σ as it grew with the features of each time, or computed anew from the replay, with the features of now, after
     every chunk of steps."""
@@ -133,6 +133,10 @@ class AgentConfig:
             raise UsageError(
                 f"sigma_from='replay': only learned features drift (features={self.features!r}); set stream"
             )
+        if self.forgetting < 1 and self.sigma_from == "replay":
+            raise UsageError(
+                f"forgetting={self.forgetting:g}: the replay forgets by itself; set 1, or sigma_from='stream'"
+            )
         if self.forgetting < 1 and self.features == "bins":
             raise UsageError(f"forgetting={self.forgetting:g}: binning features do not drift; set 1, or other features")
         if (self.policy == "ensemble") != (self.ensemble > 1):
@@ -167,7 +171,7 @@ _RANGES = (
     ("batch_size", 0, 1_000_000, "at least 1, or 0 for the default of the network"),
     ("replay_size", 0, 1e9, "at least 1, or 0 for the default of the network"),
     ("warmup", 0, 1e12, "at least 1, or 0 for the default of the network"),
-    ("update_period", 0, 1e9, "at least 1, or 0 for the default of the network"),
+    ("update_period", 0, 10_000, "within 1..10000, or 0 for the default of the network"),
     ("target_period", 0, 1e12, "at least 1, or 0 for the default of the network"),
     ("reward_clip", 0.0, math.inf, "must be positive, or 0 for the default of the environment; inf clips nothing"),
 )

@@ -19,11 +19,14 @@ import numpy as np
 
 from ube.linear import sherman_morrison
 
+FORGOTTEN_AFTER = 10_000
+"""Steps, over which `forgetting` is left."""
+
 
 class DenseState(NamedTuple):
     sigma: jax.Array  # (A, D, D)
     information: jax.Array  # (2, A, D, D) Σ⁻¹ - I/μ at the last refresh, as a float32 and what it leaves over: 48 bits
-    visits: jax.Array  # (A,)
+    visits: jax.Array  # (A,) integers
     frequencies: jax.Array  # (d, F) of the Fourier features
     phases: jax.Array  # (F,)
 
@@ -49,7 +52,7 @@ class DenseCounts:
         return DenseState(
             sigma=jnp.tile(prior * jnp.eye(self.size), (self.n_actions, 1, 1)),
             information=jnp.zeros((2, self.n_actions, self.size, self.size)),
-            visits=jnp.zeros(self.n_actions),
+            visits=jnp.zeros(self.n_actions, jnp.int32),
             frequencies=jax.random.normal(frequency_key, (self.n_inputs, self.n_random)),
             phases=jax.random.uniform(phase_key, (self.n_random,), maxval=2 * jnp.pi),
         )
@@ -79,21 +82,25 @@ class DenseCounts:
     def add(self, state: DenseState, code: jax.Array, gain: jax.Array, action: jax.Array) -> DenseState:
         """The gain of `look` says that Σ is read before it is written: else XLA would copy it."""
         sigma = sherman_morrison(state.sigma[action], code, gain)
-        return state._replace(sigma=state.sigma.at[action].set(sigma), visits=state.visits.at[action].add(1.0))
+        return state._replace(sigma=state.sigma.at[action].set(sigma), visits=state.visits.at[action].add(1))
 
     def refresh(self, state: DenseState, codes: np.ndarray, actions: np.ndarray, prior: float) -> DenseState:
         """After the decisions codes (N, D), actions (N,) since the last time: forgets, and computes Σ from Σ⁻¹ in float64.
 
         φφᵀ must not be summed in float32: where one observation is nearly all that is seen, Σ⁻¹ loses its prior.
         """
-        before = np.asarray(state.information, np.float64).sum(0)
-        return self._from(state, before + self._products(codes, actions), prior)
+        kept = self.forgetting ** (len(codes) / FORGOTTEN_AFTER)
+        return self._from(state, kept * (self._information(state) + self._products(codes, actions)), prior)
 
     def recounted(self, state: DenseState, codes: np.ndarray, actions: np.ndarray, prior: float) -> DenseState:
-        """Σ from a sample of decisions alone, codes (N, D), scaled up to all visits."""
-        sampled = np.bincount(actions, minlength=self.n_actions)
-        share = np.asarray(state.visits, np.float64) / np.maximum(sampled, 1)
-        return self._from(state, share[:, None, None] * self._products(codes, actions), prior)
+        """Σ from a sample of decisions alone, codes (N, D), scaled up to all visits; as it was where there is none."""
+        sampled = np.bincount(actions, minlength=self.n_actions)[:, None, None]
+        visits = np.asarray(state.visits, np.float64)[:, None, None]
+        scaled_up = visits / np.maximum(sampled, 1) * self._products(codes, actions)
+        return self._from(state, np.where(sampled > 0, scaled_up, self._information(state)), prior)
+
+    def _information(self, state: DenseState) -> np.ndarray:
+        return np.asarray(state.information, np.float64).sum(0)
 
     def _products(self, codes: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Σ_t φ_tφ_tᵀ of each action, (A, D, D)."""
@@ -101,7 +108,6 @@ class DenseCounts:
         return np.stack([rows.T @ rows for rows in of_each])
 
     def _from(self, state: DenseState, information: np.ndarray, prior: float) -> DenseState:
-        information = self.forgetting * information
         root = np.linalg.inv(np.linalg.cholesky(information + np.eye(self.size) / float(prior)))
         sigma = root.swapaxes(-1, -2) @ root
         rounded = information.astype(np.float32)

@@ -90,6 +90,7 @@ class HostedSession:
         with ThreadPoolExecutor(1) as worker:
             while self.step < steps:
                 began, first = time.perf_counter(), self.step
+                self.last_good = jax.device_get(self.kept())
                 if self.step % self.restart_every == 0:
                     self._restart()
                 end = min(self.step // chunk * chunk + chunk, -(-steps // self.round) * self.round)
@@ -98,7 +99,7 @@ class HostedSession:
                 learned = self._rounds(end, worker)
                 if self.step % self.refresh_every == 0:
                     self._refresh()
-                metrics = self._metrics(learned)
+                metrics = self._metrics(learned, first)
                 rate = (self.step - first) / (time.perf_counter() - began)
                 metrics |= {"steps_per_second": rate, "frames_per_second": rate * self.env.frame_skip}
                 episodes = Episodes(*(np.array([end[i] for end in self._ended]) for i in range(3)))
@@ -151,7 +152,8 @@ class HostedSession:
         after = self.games.step(action)
         if not np.isfinite(after.reward).all():
             raise RunError(
-                f"{self.env.name} gave the reward {after.reward} at step {self.step + 1}: mend the environment"
+                f"{self.env.name} gave the reward {after.reward} at step {self.step + 1}: mend the environment; the last "
+                "good state is kept"
             )
         learned = np.clip(after.reward, -self.config.reward_clip, self.config.reward_clip)
         if self.config.bonus_scale:
@@ -216,13 +218,13 @@ class HostedSession:
             codes, actions = self.loop.codes(self.trained, self.lived, sample, self.knobs), sample.action
         self.lived["counts"] = refreshed(learner, self.lived["counts"], codes, actions, self.config)
 
-    def _metrics(self, learned: list[Any]) -> dict[str, float]:
+    def _metrics(self, learned: list[Any], good: int) -> dict[str, float]:
         noted, learned = jax.device_get((self._noted, learned))
         self._noted = []
         metrics = dict(zip(NOTED, np.concatenate(noted).mean(0).tolist(), strict=True))
         if learned:
             metrics |= {name: float(np.mean([one[name] for one in learned])) for name in learned[0]}
-        check_finite(metrics, self.config, self.step, "the last checkpoint")
+        check_finite(metrics, self.config, self.step, good)
         learner = self.loop.learner
         metrics["epsilon"] = float(learner.epsilon(self.step, self.knobs))
         metrics["beta_unit"] = float(learner.unit(self.learner))

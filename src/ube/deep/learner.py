@@ -25,7 +25,7 @@ from ube import backups
 from ube.acting import perturbed
 from ube.deep.config import NETWORK_DEFAULTS, AgentConfig
 from ube.deep.counts import BinCounts, DenseCounts
-from ube.deep.networks import MLP, UncertaintyHead, ValueNetwork, default_network, input_scaling, make_trunk
+from ube.deep.networks import MLP, SMALLEST, UncertaintyHead, ValueNetwork, default_network, input_scaling, make_trunk
 from ube.envs.contract import Interface
 from ube.errors import UsageError
 
@@ -68,18 +68,29 @@ _FILLED = ("epsilon_steps", "warmup", "learning_rate")
 
 
 def filled(config: AgentConfig, env: Interface) -> AgentConfig:
-    """The config with every None and "auto" decided by the environment."""
+    """The config with every 0 and "auto" decided by the environment."""
     network = default_network(env.observation_shape) if config.network == "auto" else config.network
     if network != "mlp" and len(env.observation_shape) != 3:
         raise UsageError(
             f"network={network!r} reads images (height, width, channels), but {env.name} gives "
             f"{env.observation_shape}: set network=mlp"
         )
+    if network in SMALLEST and min(env.observation_shape[:2]) < SMALLEST[network]:
+        raise UsageError(
+            f"network={network!r} reads images of {SMALLEST[network]} pixels or more a side, but {env.name} gives "
+            f"{env.observation_shape}: set network=auto"
+        )
     auto = NETWORK_DEFAULTS[network] | {"reward_clip": env.reward_clip}
     defaults = {name: value for name, value in auto.items() if getattr(config, name) in (0, "auto")}
     if config.ensemble_of == "auto":
         defaults["ensemble_of"] = "networks" if network == "mlp" else "heads"
-    return dataclasses.replace(config, network=network, **defaults)
+    full = dataclasses.replace(config, network=network, **defaults)
+    if full.ensemble > 1 and full.ensemble_of == "networks" and full.features in ("learned", "both"):
+        raise UsageError(
+            f"features={full.features!r}, ensemble={full.ensemble}: each network would have features of its own, but there "
+            "is one Σ; set features=bins or random, or ensemble_of=heads"
+        )
+    return full
 
 
 class Choice(NamedTuple):

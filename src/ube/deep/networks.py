@@ -94,6 +94,10 @@ class UncertaintyHead(nn.Module):
         return nn.Dense(self.n_actions)(x)
 
 
+SMALLEST = {"minatar": 3, "nature": 36}
+"""Pixels a side."""
+
+
 def default_network(shape: tuple[int, ...]) -> NetworkName:
     """By the observation: images of 36 pixels a side and more get the Nature network, smaller ones MinAtar's."""
     if len(shape) != 3 or min(shape[:2]) < 4:

@@ -84,7 +84,7 @@ class Session:
                 metrics.setdefault(name, float(getattr(log, name).mean()))
             if log.bad.any():
                 raise self._not_finite(self.step + 1 + int(log.bad.argmax()), self.step)
-            check_finite(metrics, self.config, planned, f"the last good state, of step {self.step},")
+            check_finite(metrics, self.config, planned, self.step)
             ended = np.flatnonzero(log.ended)
             episodes = Episodes(self.step + 1 + ended, log.episode_return[ended], log.episode_length[ended])
             self.step = planned
@@ -103,11 +103,13 @@ class Session:
         if steps < 1:
             raise UsageError(f"steps={steps}: at least 1")
         period = self.config.update_period
-        longest = max(min(chunk, CHUNK) // period, 1)
+        if steps < period:
+            raise UsageError(f"steps={steps}: at least one update_period ({period})")
+        most = CHUNK // period
         warmup = min(-(-self.config.warmup // period), -(-steps // period))
         rounds = -(-steps // period) - warmup
-        n_chunks = -(-rounds // longest)
-        filling = [longest] * (warmup // longest) + [warmup % longest] * (warmup % longest > 0)
+        n_chunks = -(-rounds // min(max(chunk // period, 1), most))
+        filling = [most] * (warmup // most) + [warmup % most] * (warmup % most > 0)
         learning = [-(-rounds // n_chunks)] * n_chunks if n_chunks else []
         return [(part, False) for part in filling] + [(part, True) for part in learning]
 
@@ -178,12 +180,13 @@ class Session:
 MAX_CHUNKS = 1_000
 
 
-def check_finite(metrics: dict[str, float], config: AgentConfig, step: int, kept: str) -> None:
+def check_finite(metrics: dict[str, float], config: AgentConfig, step: int, good: int) -> None:
     wrong = [name for name, value in metrics.items() if not np.isfinite(value)]
     if wrong:
         raise RunError(
             f"the run diverged before step {step} ({', '.join(wrong)} not finite): lower learning_rate (is "
-            f"{config.learning_rate:g}) or u_learning_rate (is {config.u_learning_rate:g}), or clip rewards; {kept} is kept"
+            f"{config.learning_rate:g}) or u_learning_rate (is {config.u_learning_rate:g}), or clip rewards; the last good "
+            f"state, of step {good}, is kept"
         )
 
 
@@ -195,6 +198,6 @@ def refreshed(learner: Learner, state: Any, codes: Any, actions: Any, config: Ag
         return anew(state, np.asarray(codes), np.asarray(actions), config.prior)
     except np.linalg.LinAlgError:
         raise RunError(
-            f"Σ⁻¹ is no longer positive definite in float32: set normalise_features=true (is "
+            f"Σ⁻¹ is no longer positive definite: set normalise_features=true (is "
             f"{config.normalise_features}) or lower prior (is {config.prior:g}); the last good state is kept"
         ) from None

@@ -171,8 +171,9 @@ def binned(step: np.ndarray, returns: np.ndarray, goal: float | None, steps: int
 def code_digest() -> str:
     """Of all code that decides what a cell gives, whatever its comments say: results of two versions never mix."""
     home = Path(__file__).parent.parent
-    files = [*(home / "deep").glob("*.py"), *(home / "envs").glob("*.py"), Path(__file__)]
-    files += [home / name for name in ("backups.py", "linear.py", "acting.py")]
+    files = [file for room in ("deep", "envs", "runs") for file in (home / room).glob("*.py")]
+    files += [home / name for name in ("backups.py", "linear.py", "acting.py", "tabular/simulate.py")]
+    files.append(Path(__file__))
     return _digest("\n".join(f"{file.relative_to(home)} {_meaning(file.read_text())}" for file in sorted(files)))
 
 
@@ -188,7 +189,7 @@ def _meaning(source: str) -> str:
 
 def _package_versions() -> dict[str, str]:
     found = {}
-    for name in ("jax", "jaxlib", "flax", "optax", "gymnax", "navix", "ale-py"):
+    for name in ("numpy", "jax", "jaxlib", "flax", "optax", "gymnax", "navix", "ale-py"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -58,6 +58,10 @@ class RunDirectory:
     def is_new(self) -> bool:
         return {entry.name for entry in self.path.iterdir()} <= {LOCK}
 
+    def finished(self, steps: int) -> bool:
+        """Whether so many steps were made, and what was learned is kept."""
+        return (self.path / STATE).exists() and bool((self.columns("metrics").get("step", np.zeros(0)) >= steps).any())
+
     def begin(self, config: dict[str, Any]) -> None:
         write_atomically(self.path / CONFIG, to_json(config, digits=17))
 

@@ -89,15 +89,20 @@ def train(
     {"beta": 0.1}. steps: decisions, 50,000 if not given; Atari games ask for `frames` instead, four for each decision
     (the paper: 200,000,000). protocol: of Atari games, a name in PROTOCOLS; `env_args` and `overrides` come before it.
     out: the directory, by default runs/ENV-AGENT-seedN; it must be new, unless `resume`, which goes on from its last
-    checkpoint as if it had never stopped. chunk: steps between two rows of metrics, at most 10,000. The same seed gives the
-    same run to the bit on a CPU. Ctrl-C stops after the chunk that is under way, with a checkpoint.
+    checkpoint as if it had never stopped. chunk: steps between two rows of metrics, at most 10,000; Σ is refreshed then as
+    well. The same seed gives the same run to the bit on a CPU with as many threads. Ctrl-C stops after the chunk that is
+    under way, with a checkpoint.
     """
     enable_compilation_cache()
     if seed < 0 or seed >= 2**32:
         raise UsageError(f"seed={seed}: within 0..{2**32 - 1}")
     config = agent_config(agent, overrides)
+    if chunk is not None and chunk < 1:
+        raise UsageError(f"chunk={chunk}: at least 1")
     if env.startswith(ATARI):
         env_args, config = with_protocol(protocol, env_args or {}, config, overrides or {})
+    elif protocol != "mnih2015":
+        raise UsageError(f"protocol {protocol!r}: only games of {ATARI}… have one")
     made = make(env, **(env_args or {}))
     steps = decisions(made, steps, frames)
     session = open_session(made, config, seed, schedule)
@@ -120,6 +125,9 @@ def train(
             raise UsageError(f"{path} exists and is not empty: --resume goes on with it, --out chooses another place")
         else:
             _same_run(directory, asked, hosted)
+            if not hosted and directory.finished(steps):
+                say(f"{path} is finished")
+                return Run(directory)
             _go_on(session, directory, checkpoints, say)
         try:
             _learn(session, directory, checkpoints, steps, chunk, schedule, progress, interrupted)
@@ -154,6 +162,8 @@ def open_session(
 ) -> Session | HostedSession:
     if isinstance(env, HostedEnvironment):
         return HostedSession(env, config, seed, n_envs=schedule.n_envs, restart_every=schedule.evaluate_every)
+    if schedule.n_envs != 1:
+        raise UsageError(f"n_envs={schedule.n_envs}: {env.name} is compiled, and runs one at a time")
     return Session(env, config, seed)
 
 
