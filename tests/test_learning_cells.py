@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ube import RunError, UsageError
-from ube.figures.learning import plot_run, running_mean
+from ube.figures.learning import mean_evaluations, plot_run, running_mean
 from ube.figures.learning_cells import LearningCell, binned, solved_at, successes
 from ube.figures.workers import Workers, _choose
 
@@ -188,7 +188,8 @@ def test_a_run_is_plotted_with_uncertainty_only_where_there_is_some(tmp_path: Pa
     agent = {"env": "Tree-v0", "env_args": {"depth": 3}, "agent": {"name": "dqn"}, "seed": 0}
     step = np.array([10, 20])
     for name, u in {"without": np.zeros(2), "with": np.array([4.0, 1.0])}.items():
-        run = SimpleNamespace(episodes=episodes, metrics={"step": step, "u": u, "nu": u / 4}, config=agent)
+        metrics = {"step": step, "u": u, "nu": u / 4}
+        run = SimpleNamespace(episodes=episodes, metrics=metrics, config=agent, evaluations={})
         plot_run(run, tmp_path / f"{name}.svg")  # type: ignore[arg-type]
     heights = {
         name: float(re.search(r'height="([\d.]+)pt"', (tmp_path / f"{name}.svg").read_text())[1])  # type: ignore[index]
@@ -197,4 +198,16 @@ def test_a_run_is_plotted_with_uncertainty_only_where_there_is_some(tmp_path: Pa
     assert heights["with"] == 2 * heights["without"]
     with pytest.raises(UsageError, match=r"curve.txt: a picture ends in .png, .svg, .pdf"):
         plot_run(run, tmp_path / "curve.txt")  # type: ignore[arg-type]
+    assert "evaluation" not in (tmp_path / "with.svg").read_text()
+    rows = {
+        "step": [10, 10, 20, 20],
+        "policy": ["greedy", "greedy", "greedy", "own"],
+        "episode_return": [1.0, 4.0, 3.0, 7.0],
+    }
+    run.evaluations = {name: np.array(column) for name, column in rows.items()}
+    greedy, own = (mean_evaluations(run.evaluations, policy) for policy in ("greedy", "own"))
+    assert (greedy[0].tolist(), greedy[1].tolist()) == ([10, 20], [2.5, 3.0])
+    assert (own[0].tolist(), own[1].tolist()) == ([20], [7.0])
+    plot_run(run, tmp_path / "evaluated.svg")  # type: ignore[arg-type]
+    assert "evaluation, own policy" in (tmp_path / "evaluated.svg").read_text()
     assert running_mean(np.array([1.0, 2.0, 6.0, 0.0]), 2).tolist() == [1.0, 1.5, 4.0, 3.0]

@@ -46,7 +46,7 @@ def test_a_run_keeps_scores_and_says_how_it_went(run: Run, capsys: pytest.Captur
 def test_metrics_go_to_tensorboard_if_asked(run: Run) -> None:
     (file,) = (run.path / "tensorboard").iterdir()
     content = file.read_bytes()
-    assert all(name.encode() in content for name in ("loss", "u", "frames_per_second"))
+    assert all(name.encode() in content for name in ("loss", "u", "frames_per_second", "evaluation_own"))
 
 
 def test_a_trained_agent_plays_thinks_and_is_filmed(

@@ -19,7 +19,8 @@ KINDS = ("png", "svg", "pdf")
 
 
 def plot_run(run: Run, path: Path) -> None:
-    """Writes returns against steps; below them √u and √ν, in the unit of returns, where the agent has any."""
+    """Writes returns in training and evaluations against steps; below them √u and √ν, in the unit of returns, where the agent
+    has any."""
     kind = path.suffix[1:].lower()
     if kind not in KINDS:
         raise UsageError(f"{path}: a picture ends in .{', .'.join(KINDS)}")
@@ -35,6 +36,12 @@ def plot_run(run: Run, path: Path) -> None:
             axis.set_ylabel(f"return (mean of {window} episodes)" if window > 1 else "return")
         else:
             axis.text(0.5, 0.5, "no episode has ended", ha="center", transform=axis.transAxes)
+        for policy, colour in (("greedy", "#D55E00"), ("own", "#CC79A7")):
+            steps, means = mean_evaluations(run.evaluations, policy)
+            if len(steps):
+                axis.plot(steps, means, "D", color=colour, markersize=4, label=f"evaluation, {policy} policy")
+        if len(run.evaluations):
+            axis.legend()
         args = "".join(f", {name} {value}" for name, value in config["env_args"].items())
         axis.set_title(f"{config['agent']['name']} on {config['env']}{args}, seed {config['seed']}")
         if roots:
@@ -51,6 +58,13 @@ def plot_run(run: Run, path: Path) -> None:
         picture = io.BytesIO()
         figure.savefig(picture, format=kind)
     write_atomically(path, picture.getvalue())
+
+
+def mean_evaluations(rows: dict[str, np.ndarray], policy: str) -> tuple[np.ndarray, np.ndarray]:
+    """The steps after which this policy was evaluated, and its mean return each time."""
+    mine = rows["policy"] == policy if rows else np.zeros(0, bool)
+    steps = np.unique(rows["step"][mine]) if mine.any() else np.zeros(0)
+    return steps, np.array([rows["episode_return"][mine & (rows["step"] == step)].mean() for step in steps])
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:

@@ -183,7 +183,7 @@ def _learn(
             if progress is not None:
                 progress(part.step, steps, part.metrics)
             if isinstance(session, HostedSession) and part.step % schedule.evaluate_every == 0:
-                _evaluate(session, directory, schedule)
+                write(part.step, _evaluate(session, directory, schedule))
             stop = interrupted()
             if stop or time.monotonic() - kept_at > 60 * schedule.checkpoint_minutes:
                 checkpoint()
@@ -195,7 +195,9 @@ def _learn(
     directory.save_state(session.kept())
 
 
-def _evaluate(session: HostedSession, directory: RunDirectory, schedule: Schedule) -> None:
+def _evaluate(session: HostedSession, directory: RunDirectory, schedule: Schedule) -> dict[str, float]:
+    """Mean returns, by policy."""
+    means = {}
     for policy in EVALUATED[schedule.evaluation_policy]:
         seed = int(np.random.SeedSequence((session.seed, session.step)).generate_state(1)[0])
         played = session.play(session.learner, own=policy == "own", seed=seed, steps=schedule.evaluation_steps)
@@ -203,6 +205,8 @@ def _evaluate(session: HostedSession, directory: RunDirectory, schedule: Schedul
         directory.append(
             "evaluations", {"step": [session.step] * number, "policy": [policy] * number, **played._asdict()}
         )
+        means[f"evaluation_{policy}"] = float(played.episode_return.mean())
+    return means
 
 
 def _same_run(directory: RunDirectory, asked: dict[str, Any], hosted: bool) -> None:
