@@ -120,6 +120,7 @@ UBE, DQN = "ube-1step", "dqn"
         (UBE, {"u_data": "replay", "n": 3}, r"n=3, trace_decay=1: the replay gives 1-step targets"),
         (UBE, {"u_data": "replay", "trace_decay": 0.5}, r"trace_decay=0.5: the replay gives 1-step"),
         (UBE, {"features": "random", "sigma_from": "replay"}, r"sigma_from='replay': only learned features drift"),
+        (DQN, {"noise": "learned"}, r"noise='learned': there is no ν without features"),
         (UBE, {"forgetting": 0.9, "sigma_from": "replay"}, r"forgetting=0.9: the replay forgets by itself"),
         (UBE, {"update_period": 20_000}, r"update_period=20000: within 1..10000"),
         (UBE, {"features": "bins", "forgetting": 0.9}, r"forgetting=0.9: binning features do not drift"),

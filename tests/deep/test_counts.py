@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deep.tiny import counted
-from ube.deep.counts import BinCounts, DenseCounts, DenseState
+from ube.deep.counts import BinCounts, BinState, DenseCounts, DenseState
 from ube.linear import InverseCounts
 
 D = 32
@@ -173,6 +173,35 @@ def test_both_features_share_the_length_and_fourier_features_have_the_gaussian_k
     fourier = 2**0.5 * codes[:, 3:]
     distances = ((x[:, None] - x[None]) ** 2).sum(-1)
     np.testing.assert_allclose(fourier @ fourier.T, np.exp(-distances / 2), atol=0.1)
+
+
+def test_nu_is_scaled_by_the_noise_of_each_action() -> None:
+    counts = DenseCounts(2, D, 0, 1, normalise=True, forgetting=1.0, learns_noise=True)
+    state = counts.init(jax.random.key(0), jnp.float32(0.5))
+    row = unit_rows(np.random.default_rng(6), 1)
+    np.testing.assert_allclose(counts.nu(state, row), [[0.5, 0.5]], rtol=1e-5)  # one error of 1 is expected beforehand
+    for error in (0.5, -2.0, 0.0):
+        state = counts.hear(counted(counts, state, row[0], jnp.int32(1)), row[0], jnp.int32(1), jnp.float32(error))
+    expected = [[0.5, (1 + 0.25 + 4.0) / 4 / (2 + 3)]]
+    np.testing.assert_allclose(counts.nu(state, row), expected, rtol=1e-5)
+    np.testing.assert_allclose(counts.nu(state, np.tile(row, (2, 1))), expected * 2, rtol=1e-5)
+    assert float(counts.look(state, row[0], jnp.int32(1))[1]) == pytest.approx(expected[0][1], rel=1e-5)
+
+
+@pytest.mark.parametrize("error", [0.0, 0.7])
+def test_nu_of_bins_falls_with_the_square_of_visits_only_where_outcomes_repeat(error: float) -> None:
+    bins = BinCounts(n_actions=2, n_inputs=3, tables=4, learns_noise=True)
+    state = bins.init(jax.random.key(0), jnp.float32(1.0))
+    x = np.array([[0.1, 0.2, 0.3]], np.float32)
+    (code,) = bins.code(state, x, x)
+
+    def again(state: BinState, _: None) -> tuple[BinState, None]:
+        return bins.hear(counted(bins, state, code, jnp.int32(0)), code, jnp.int32(0), jnp.float32(error)), None
+
+    for n in (10, 100, 1_000):
+        after = jax.lax.scan(again, state, None, n)[0]
+        nu = np.asarray(bins.nu(after, code[None]))[0]
+        np.testing.assert_allclose(nu, [(1 + n * error**2) / (1 + n) ** 2, 1.0], rtol=1e-4)
 
 
 BINS = BinCounts(n_actions=2, n_inputs=64, tables=16)

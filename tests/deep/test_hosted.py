@@ -56,8 +56,9 @@ ENV = HostedEnvironment(
 
 
 def session(agent: str, seed: int = 0, n_envs: int = 1, **changes: Any) -> HostedSession:
-    """n = 3 where the preset's is 150, since games have 13 steps at most."""
-    overrides = SMALL | ({"n": 3} if agent == "ube-nstep" else {}) | changes
+    """n = 3 where the preset's is 150, since games have 13 steps at most; noise that is learned, to be tested somewhere."""
+    own = {"ube-nstep": {"n": 3}, "ube-deep": {"noise": "learned"}}.get(agent, {})
+    overrides = SMALL | own | changes
     return HostedSession(ENV, agent_config(agent, overrides), seed, n_envs=n_envs, restart_every=80)
 
 
@@ -88,7 +89,7 @@ def plain_loop(steps: int, chunk: int, agent: str) -> tuple[LearnerState, list[A
     targets, improve = jax.jit(learner.targets), jax.jit(learner.improve)
     replay, games = other.replay, Corridors(1)
     stack = np.zeros((STACK, SIDE, SIDE), np.uint8)
-    heard, length, ends, total = (np.float32(0), np.float32(0), np.bool_(False)), 0, [], 0.0
+    heard, length, ends, total = (np.float32(0), np.float32(0), np.bool_(False), np.bool_(False)), 0, [], 0.0
     networks = state  # that act and give targets
 
     def seen(stack: np.ndarray) -> np.ndarray:
@@ -112,13 +113,13 @@ def plain_loop(steps: int, chunk: int, agent: str) -> tuple[LearnerState, list[A
         if step % 80 == 0:  # all begins anew
             if length:
                 replay.cut(0, stack[-1])
-                cut = learner.u_from_stream and not heard[2]
+                cut = not heard[2]
                 last = (
                     u_at_end(networks_in(state, networks, learner), seen(stack), end_key(keys, step), knobs)
-                    if cut
+                    if cut and learner.u_from_stream
                     else 0.0
                 )
-                heard = (heard[0], np.float32(heard[1] + last), np.bool_(True))
+                heard = (heard[0], np.float32(heard[1] + last), np.bool_(True), np.bool_(heard[3] or cut))
             first = games.reset(int(np.random.SeedSequence((0, step // 80)).generate_state(1)[0]))[0]
             stack, length, total = np.zeros_like(stack), 0, 0.0
             stack[-1] = first
@@ -142,7 +143,12 @@ def plain_loop(steps: int, chunk: int, agent: str) -> tuple[LearnerState, list[A
             replay.cut(0, after.last_frame[0])
             if learner.u_from_stream:
                 last_u = u_at_end(networks_in(state, networks, learner), seen(stack), end_key(keys, step + 1), knobs)
-        heard = (np.float32(after.reward[0]), np.float32(last_u), np.bool_(over | after.truncated[0]))
+        heard = (
+            np.float32(after.reward[0]),
+            np.float32(last_u),
+            np.bool_(over | after.truncated[0]),
+            after.truncated[0],
+        )
         if after.terminated[0] or after.truncated[0]:
             if after.terminated[0]:
                 replay.begin(0)
@@ -174,7 +180,7 @@ def test_a_run_is_that_of_a_plain_loop(agent: str) -> None:
     run = session(agent)
     parts = list(run.run(200, 40))
     state, ends = plain_loop(200, 40, agent)
-    for name in ("q", "q_target", "u", "counts"):
+    for name in ("q", "q_target", "u", "counts", "awaited"):
         for mine, theirs in zip(
             jax.tree.leaves(getattr(run.learner, name)), jax.tree.leaves(getattr(state, name)), strict=True
         ):

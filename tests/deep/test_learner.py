@@ -165,7 +165,7 @@ def test_what_lasts_an_episode_changes_at_its_end() -> None:
     @jax.jit
     @jax.vmap
     def after(key: jax.Array, ended: jax.Array) -> Any:
-        new = learner.after_step(state, jnp.float32(2.0), jnp.float32(0.0), ended, key, run.knobs)
+        new = learner.after_step(state, jnp.float32(2.0), jnp.float32(0.0), ended, False, key, run.knobs)
         return new.member, new.zeta, new.episode_return, new.episode_weight
 
     keys = jax.random.split(jax.random.key(0), 200)
@@ -178,6 +178,34 @@ def test_what_lasts_an_episode_changes_at_its_end() -> None:
     assert set(np.asarray(member)) == set(range(10))
     assert len(set(np.asarray(zeta))) == 200
     assert (set(np.asarray(total)), set(np.asarray(weight))) == ({0.0}, {1.0})
+
+
+@pytest.mark.parametrize(("preset", "features", "unit"), [("ube-deep", "bins", 4.0), ("ube-1step", "learned", 2.0)])
+def test_noise_is_learned_from_how_decisions_turn_out(preset: str, features: str, unit: float) -> None:
+    """Errors of Q, one decision late: not for an episode that was cut off, and without a future for one that ended. A reward
+    of 3 is clipped to 2.5; where 2 is the unit, that error is no larger than 1."""
+    run = session(preset, features=features, noise="learned", beta_unit="returns", reward_clip=2.5)
+    learner, knobs = run.loop.learner, run.knobs
+    act, observe, after_step = jax.jit(learner.act), jax.jit(learner.observe), jax.jit(learner.after_step)
+    state = learner.init(jax.random.key(0), knobs)._replace(largest_return=jnp.float32(unit))
+    ends = {3: "ended", 7: "cut", 8: "ended"}
+    rewards = np.array([0.5, -1.0, 0.0, 3.0, 0.1, 0.2, 0.3, 0.4, 0.9, 0.0, 0.0])
+    values, taken, expected = [], [], 0.0
+    for t, reward in enumerate(rewards):
+        choice = act(state, observation(t % 8, t % 3), jax.random.key(t), knobs)
+        values.append(np.asarray(choice.q, np.float64))
+        taken.append(int(choice.action))
+        state, _ = observe(state, choice, knobs)
+        how = ends.get(t, "")
+        state = after_step(state, jnp.float32(reward), 0.0, how != "", how == "cut", jax.random.key(t), knobs)
+    assert float(learner.unit(state)) == unit
+    for t in range(len(rewards) - 1):  # the last one is still awaited
+        future = 0.0 if t in ends else 0.99 * values[t + 1].max()
+        error = (min(rewards[t], 2.5) + future - values[t][taken[t]]) / unit
+        expected += 0.0 if ends.get(t) == "cut" else min(abs(error), 1.0) ** 2
+    squares = np.asarray(state.counts.squares, np.float64)
+    of_each_table = squares.reshape(16, -1).sum(1) if features == "bins" else squares.sum()
+    np.testing.assert_allclose(of_each_table, expected, rtol=1e-4)
 
 
 # ---------------------------------------------------------------- the batch

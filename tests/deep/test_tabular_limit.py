@@ -156,7 +156,7 @@ def test_the_linear_agent_in_the_tabular_basis_is_the_tabular_agent(n: int) -> N
         place, after = step(keys[1], world, place, choice.action)
         if after.terminated:
             finish(0.0, 0)
-        state = after_step(state, after.reward, 0.0, after.terminated, keys[2], knobs)
+        state = after_step(state, after.reward, 0.0, after.terminated, False, keys[2], knobs)
         observation = after.observation
         if after.terminated:
             place, observation = reset(keys[2], world)

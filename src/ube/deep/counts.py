@@ -5,13 +5,14 @@ code = counts.code(state, phi, x)              # what Σ needs to know of an obs
 nu = counts.nu(state, code)                    # (B, A)
 gain, nu = counts.look(state, code[0], action) # of one decision: ν, and what `add` needs
 state = counts.add(state, code[0], gain, action)
+state = counts.hear(state, code[0], action, error)  # how far the outcome was from what had been expected
 state = counts.refresh(state, codes, actions, prior)  # after many decisions, on the host
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ class DenseState(NamedTuple):
     sigma: jax.Array  # (A, D, D)
     information: jax.Array  # (2, A, D, D) Σ⁻¹ - I/μ at the last refresh, as a float32 and what it leaves over: 48 bits
     visits: jax.Array  # (A,) integers
+    squares: Any  # (A,) of the errors heard; () where the noise is known
     frequencies: jax.Array  # (d, F) of the Fourier features
     phases: jax.Array  # (F,)
 
@@ -41,6 +43,7 @@ class DenseCounts:
     n_inputs: int
     normalise: bool
     forgetting: float
+    learns_noise: bool = False
     stores_code = False
 
     @property
@@ -53,6 +56,7 @@ class DenseCounts:
             sigma=jnp.tile(prior * jnp.eye(self.size), (self.n_actions, 1, 1)),
             information=jnp.zeros((2, self.n_actions, self.size, self.size)),
             visits=jnp.zeros(self.n_actions, jnp.int32),
+            squares=jnp.zeros(self.n_actions) if self.learns_noise else (),
             frequencies=jax.random.normal(frequency_key, (self.n_inputs, self.n_random)),
             phases=jax.random.uniform(phase_key, (self.n_random,), maxval=2 * jnp.pi),
         )
@@ -70,19 +74,27 @@ class DenseCounts:
     def nu(self, state: DenseState, code: jax.Array) -> jax.Array:
         # Σ is symmetric, so Σ@φ for one observation reads each row in order; a matrix product serves a batch.
         if code.shape[0] == 1:
-            return jnp.maximum(state.sigma @ code[0] @ code[0], 0.0)[None]
+            return self._noise(state) * jnp.maximum(state.sigma @ code[0] @ code[0], 0.0)[None]
         gains = jnp.einsum("bd,ade->abe", code, state.sigma)
-        return jnp.maximum((gains * code).sum(-1), 0.0).T
+        return self._noise(state) * jnp.maximum((gains * code).sum(-1), 0.0).T
+
+    def _noise(self, state: DenseState) -> Any:
+        """σ², (A,)"""
+        return noise_variance(state.squares, state.visits) if self.learns_noise else 1.0
 
     def look(self, state: DenseState, code: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Σ_aφ (D,) and ν ()."""
         gain = state.sigma[action] @ code
-        return gain, jnp.maximum(gain @ code, 0.0)
+        noise = self._noise(state)[action] if self.learns_noise else 1.0
+        return gain, noise * jnp.maximum(gain @ code, 0.0)
 
     def add(self, state: DenseState, code: jax.Array, gain: jax.Array, action: jax.Array) -> DenseState:
         """The gain of `look` says that Σ is read before it is written: else XLA would copy it."""
         sigma = sherman_morrison(state.sigma[action], code, gain)
         return state._replace(sigma=state.sigma.at[action].set(sigma), visits=state.visits.at[action].add(1))
+
+    def hear(self, state: DenseState, code: jax.Array, action: jax.Array, error: jax.Array) -> DenseState:
+        return state._replace(squares=state.squares.at[action].add(error**2))
 
     def refresh(self, state: DenseState, codes: np.ndarray, actions: np.ndarray, prior: float) -> DenseState:
         """After the decisions codes (N, D), actions (N,) since the last time: forgets, and computes Σ from Σ⁻¹ in float64.
@@ -119,6 +131,7 @@ class DenseCounts:
 
 class BinState(NamedTuple):
     visits: jax.Array  # (tables, cells, A)
+    squares: Any  # (tables, cells, A) of the errors heard; () where the noise is known
     prior: jax.Array  # ()
     projection: jax.Array  # (d, tables·DIRECTIONS), columns divided by the pitch of their grid
     offset: jax.Array  # (tables·DIRECTIONS,)
@@ -139,6 +152,7 @@ class BinCounts:
     n_actions: int
     n_inputs: int
     tables: int
+    learns_noise: bool = False
     cells_log2: int = 14
     stores_code = True
 
@@ -148,8 +162,10 @@ class BinCounts:
         shape = (self.tables, DIRECTIONS)
         directions = jax.random.normal(direction_key, (self.n_inputs, *shape)) / pitch[:, None]
         salt = jax.random.bits(salt_key, shape, jnp.uint32) | 1
+        zeros = jnp.zeros((self.tables, 1 << self.cells_log2, self.n_actions))
         return BinState(
-            visits=jnp.zeros((self.tables, 1 << self.cells_log2, self.n_actions)),
+            visits=zeros,
+            squares=zeros if self.learns_noise else (),
             prior=jnp.asarray(prior, jnp.float32),
             projection=directions.reshape(self.n_inputs, -1).astype(jnp.float32),
             offset=jax.random.uniform(offset_key, (self.tables * DIRECTIONS,)),
@@ -165,14 +181,24 @@ class BinCounts:
         return (mixed >> (32 - self.cells_log2)).astype(jnp.int32)
 
     def nu(self, state: BinState, code: jax.Array) -> jax.Array:
-        visits = state.visits[jnp.arange(self.tables), code]  # (B, tables, A)
-        return (1.0 / (1.0 / state.prior + visits)).mean(1)
+        cells = jnp.arange(self.tables), code
+        visits = state.visits[cells]  # (B, tables, A)
+        noise = noise_variance(state.squares[cells], visits) if self.learns_noise else 1.0
+        return (noise / (1.0 / state.prior + visits)).mean(1)
 
     def look(self, state: BinState, code: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.zeros(0), self.nu(state, code[None])[0, action]
 
     def add(self, state: BinState, code: jax.Array, gain: jax.Array, action: jax.Array) -> BinState:
         return state._replace(visits=state.visits.at[jnp.arange(self.tables), code, action].add(1.0))
+
+    def hear(self, state: BinState, code: jax.Array, action: jax.Array, error: jax.Array) -> BinState:
+        return state._replace(squares=state.squares.at[jnp.arange(self.tables), code, action].add(error**2))
+
+
+def noise_variance(squares: jax.Array, visits: jax.Array) -> jax.Array:
+    """σ² of a Normal-Gamma belief that began with one error of 1: what is left of a visit's surprise."""
+    return (1.0 + squares) / (1.0 + visits)
 
 
 def _unit(phi: jax.Array) -> jax.Array:

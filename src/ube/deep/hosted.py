@@ -23,7 +23,7 @@ from ube.envs.contract import HostedEnvironment
 
 Key = jax.Array
 Fields = dict[str, Any]
-OF_EACH = ("stream", "member", "zeta", "episode_return", "episode_weight")
+OF_EACH = ("stream", "awaited", "member", "zeta", "episode_return", "episode_weight")
 """Fields of LearnerState that each environment has its own of."""
 NOTED = ("q", "u", "nu", "u_loss")
 
@@ -34,6 +34,7 @@ class Heard(NamedTuple):
     reward: np.ndarray
     u_at_end: np.ndarray
     ended: np.ndarray  # the return ends: the episode did, or a life was lost
+    cut: np.ndarray  # it would have gone on
 
 
 class Decision(NamedTuple):
@@ -92,7 +93,7 @@ class HostedLoop:
 
         def decide(own: Fields, heard: Any, observation: jax.Array, keys: Key) -> Any:
             state = LearnerState(**trained, **shared, **own)
-            state = self.learner.after_step(state, heard.reward, heard.u_at_end, heard.ended, keys[0], knobs)
+            state = self.learner.after_step(state, heard.reward, heard.u_at_end, heard.ended, heard.cut, keys[0], knobs)
             choice = self.learner.act(state, observation, keys[1], knobs)
             return {name: getattr(state, name) for name in OF_EACH}, state.largest_return, choice
 

@@ -57,7 +57,7 @@ class HostedSession:
         self.last_good: dict[str, Any] | None = None
         self.instance: Any = ()
         self.observations = np.zeros((n_envs, env.stack, *env.frame_shape), np.uint8)
-        self.heard = Heard(*(np.zeros(n_envs, dtype) for dtype in (np.float32, np.float32, bool)))
+        self.heard = Heard(*(np.zeros(n_envs, dtype) for dtype in (np.float32, np.float32, bool, bool)))
         self.episode_return, self.episode_length = np.zeros(n_envs), np.zeros(n_envs, np.int64)
         self.actions = np.zeros((restart_every // n_envs, n_envs), np.uint8)
         """Since the games began anew."""
@@ -172,7 +172,9 @@ class HostedSession:
             self.codes[late], self.coded_actions[late] = decision.code, action
         self.step += self.n_envs
         last = np.concatenate([self.observations[:, 1:], after.last_frame[:, None]], 1)
-        self.heard = Heard(after.reward.astype(np.float32), self._u_at_end(last, after.truncated), ended | over)
+        self.heard = Heard(
+            after.reward.astype(np.float32), self._u_at_end(last, after.truncated), ended | over, after.truncated
+        )
         self.observations = last
         self.episode_return += after.reward
         self.episode_length += 1
@@ -198,8 +200,9 @@ class HostedSession:
             self.replay.cut(env, self.observations[env, -1])
         cut = running & ~self.heard.ended
         self.heard = Heard(
-            self.heard.reward, self.heard.u_at_end + self._u_at_end(self.observations, cut), self.heard.ended | running
-        )
+            self.heard.reward, self.heard.u_at_end + self._u_at_end(self.observations, cut), self.heard.ended | running,
+            self.heard.cut | cut,
+        )  # fmt: skip
         for env, frame in enumerate(self.games.reset(self._game_seed())):
             self._begin(env, frame)
 

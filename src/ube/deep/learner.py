@@ -114,6 +114,17 @@ class Stream(NamedTuple):
     actions: jax.Array  # (n,)
 
 
+class Awaited(NamedTuple):
+    """The last decision, of which Q will know more at the next."""
+
+    code: jax.Array
+    action: jax.Array
+    q: jax.Array  # () that was expected of it
+    reward: jax.Array
+    continues: jax.Array  # 0 if nothing follows
+    valid: jax.Array  # 0 if there is none, or what follows was cut off
+
+
 class LearnerState(NamedTuple):
     q: Params
     q_target: Params
@@ -124,6 +135,7 @@ class LearnerState(NamedTuple):
     u_optimiser: Any
     counts: Any
     stream: Any
+    awaited: Any  # () where the noise is known
     member: jax.Array  # () of the ensemble, this episode
     zeta: jax.Array  # () noise of this episode
     mean_u_root: jax.Array  # () running mean of √u, the size of unstructured noise
@@ -181,12 +193,17 @@ class Learner:
         if config.features == "none":
             return None
         if config.features == "bins":
-            return BinCounts(self.env.n_actions, n_inputs, config.bin_tables)
+            return BinCounts(self.env.n_actions, n_inputs, config.bin_tables, self.learns_noise)
         n_learned = self._n_learned if config.features in ("learned", "both") else 0
         n_random = config.random_features if config.features in ("random", "both") else 0
         return DenseCounts(
-            self.env.n_actions, n_learned, n_random, n_inputs, config.normalise_features, config.forgetting
-        )
+            self.env.n_actions, n_learned, n_random, n_inputs, config.normalise_features, config.forgetting,
+            self.learns_noise,
+        )  # fmt: skip
+
+    @property
+    def learns_noise(self) -> bool:
+        return self.config.noise == "learned"
 
     @property
     def refreshes(self) -> bool:
@@ -248,10 +265,17 @@ class Learner:
         return LearnerState(
             q=q, q_target=jax.tree.map(jnp.copy, q), q_optimiser=self.q_optimiser.init(q),
             q_prior=prior if self.config.ensemble > 1 else (), u=u, u_target=u_target,
-            u_optimiser=self.u_optimiser.init(u), counts=counts, stream=stream,
+            u_optimiser=self.u_optimiser.init(u), counts=counts, stream=stream, awaited=self._nothing_awaited(counts, x),
             member=member, zeta=zeta, mean_u_root=zero, largest_return=zero, episode_return=zero,
             episode_weight=jnp.ones(()), steps=jnp.zeros((), jnp.int32), updates=jnp.zeros((), jnp.int32),
         )  # fmt: skip
+
+    def _nothing_awaited(self, counts: Any, x: jax.Array) -> Any:
+        if not self.learns_noise:
+            return ()
+        code = self.counts.code(counts, jnp.zeros((1, self._n_learned)), x)[0]  # type: ignore[union-attr]
+        zero = jnp.zeros(())
+        return Awaited(jnp.zeros_like(code), jnp.zeros((), jnp.int32), zero, zero, zero, zero)
 
     def draw_noise(self, key: Key) -> tuple[jax.Array, jax.Array]:
         """What holds for a whole episode: the member of the ensemble, and ζ."""
@@ -367,8 +391,25 @@ class Learner:
             rate = jnp.maximum(1e-3, 1.0 / (state.steps + 1))
             state = state._replace(mean_u_root=state.mean_u_root + rate * (root - state.mean_u_root))
         if self.counts:
+            if self.learns_noise:
+                state = self._heard(state, choice, knobs)
             state = state._replace(counts=self.counts.add(state.counts, choice.code, choice.gain, action))
         return state._replace(steps=state.steps + 1), loss
+
+    def _heard(self, state: LearnerState, choice: Choice, knobs: Knobs) -> LearnerState:
+        """Tells the counts how the last decision turned out, in the unit of β; no worse than what was expected beforehand."""
+        assert self.counts is not None
+        last = state.awaited
+        error = last.reward + last.continues * knobs.discount * choice.q.max() - last.q
+        error = last.valid * jnp.clip(error / self.unit(state), -1.0, 1.0)
+        error = jnp.where(
+            choice.nu_taken < 0, 0.0, error
+        )  # never; but so ν is read before it changes, and XLA need not copy
+        zero = jnp.zeros(())
+        return state._replace(
+            counts=self.counts.hear(state.counts, last.code, last.action, error),
+            awaited=Awaited(choice.code, choice.action, choice.q[choice.action], zero, zero, zero),
+        )
 
     def _stream_step(self, state: LearnerState, choice: Choice, knobs: Knobs) -> tuple[LearnerState, jax.Array]:
         window, finished = backups.arrive(state.stream.window, choice.u[choice.action], knobs.trace_decay)
@@ -412,13 +453,18 @@ class Learner:
         return self.config.uses_u and self.config.u_data == "stream"
 
     def after_step(
-        self, state: LearnerState, reward: jax.Array, u_at_end: jax.Array, ended: jax.Array, key: Key, knobs: Knobs
-    ) -> LearnerState:
-        """Keeps the unit of β, and closes the episode if it ended. `u_at_end` is 0 where nothing would have followed."""
+        self, state: LearnerState, reward: jax.Array, u_at_end: jax.Array, ended: jax.Array, cut: jax.Array, key: Key,
+        knobs: Knobs,
+    ) -> LearnerState:  # fmt: skip
+        """Keeps the unit of β, and closes the episode if it ended; if it was only `cut` off, with the u of what would have
+        followed."""
         if self.u_from_stream:
             closed = backups.end_episode(state.stream.window, u_at_end)
             window = jax.tree.map(lambda new, old: jnp.where(ended, new, old), closed, state.stream.window)
             state = state._replace(stream=state.stream._replace(window=window))
+        if self.learns_noise:
+            awaited = state.awaited._replace(reward=_clipped(reward, knobs), continues=1.0 - ended, valid=1.0 - cut)
+            state = state._replace(awaited=awaited)
         episode_return = state.episode_return + state.episode_weight * _clipped(reward, knobs)
         state = state._replace(episode_return=episode_return, episode_weight=state.episode_weight * knobs.discount)
         if self.config.beta_unit == "returns":

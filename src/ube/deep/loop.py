@@ -143,16 +143,16 @@ class Loop:
 
     def _after_step(self, state: LearnerState, after: Step, key: Key, knobs: Knobs) -> LearnerState:
         last_key, episode_key = jax.random.split(key)
-        u_at_end = jnp.zeros(())
+        u_at_end, cut = jnp.zeros(()), after.truncated & ~after.terminated
         if self.learner.u_from_stream:
             # Only what is small goes through the branches: XLA may copy every operand of a `cond`.
             u_at_end = jax.lax.cond(
-                after.truncated & ~after.terminated,
+                cut,
                 lambda: self.learner.u_at_end(state, after.observation, last_key, knobs),
                 lambda: jnp.zeros(()),
             )
         ended = after.terminated | after.truncated
-        return self.learner.after_step(state, after.reward, u_at_end, ended, episode_key, knobs)
+        return self.learner.after_step(state, after.reward, u_at_end, ended, cut, episode_key, knobs)
 
     def _move(
         self, place: Place, choice: Choice, instance: Any, env_key: Key, reset_key: Key
