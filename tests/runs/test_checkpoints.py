@@ -278,7 +278,7 @@ def test_too_little_memory_and_disk_are_said_before_the_start(tmp_path: Path, mo
 # ---------------------------------------------------------------- real games, really killed
 
 ATARI = [
-    "--env", "atari/Pong", "--agent", "ube-nstep", "--frames", "1600", "--evaluate-every", "800", "--evaluation-frames", "4",
+    "--env", "atari/Pong", "--agent", "ube-nstep", "--frames", "800", "--evaluate-every", "400", "--evaluation-frames", "4",
     "--checkpoint-minutes", "1e-9", "--set", "replay_size=300", "warmup=40", "batch_size=8", "env.max_frames=200",
 ]  # fmt: skip
 PLAYED = "import sys; from ube.runs import training; training.HOSTED_CHUNK = 20; from ube.cli import main; main(sys.argv[1:])"
@@ -288,12 +288,14 @@ def command(out: Path, *words: str) -> list[str]:
     return [sys.executable, "-c", PLAYED, "train", *ATARI, "--out", str(out), *words]
 
 
-@pytest.mark.parametrize("kills", [(6,), pytest.param((2, 4, 8, 12, 15), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [(6,), pytest.param((1, 2, 4, 6, 8), marks=pytest.mark.slow)])
 def test_kill_9_at_any_moment_changes_nothing(
     kills: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ale_py")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # three processes, one of which compiles
     subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
     rng, killed = np.random.default_rng(int(time.time())), 0
     rows = tmp_path / "run" / "metrics.jsonl"
