@@ -51,8 +51,8 @@ class AgentConfig:
     """Scale φ to |φ| = 1, so that ν ≤ μ in any network and float32 suffices."""
     noise: Literal["known", "learned"] = "known"
     """Of the outcomes of a decision: taken to have variance 1, as in ν = φᵀΣφ, or σ²φᵀΣφ with σ² learned from the errors of
-    Q (a Normal-Gamma belief in each cell of the bins; for other features, one for each action). Where outcomes repeat, ν
-    then falls with the square of the visits, and exploration comes to an end."""
+    Q (a Normal-Gamma belief in each cell of the bins; for other features, one for each action). Where Q
+    makes no error, ν then falls with the square of the visits."""
     forgetting: float = 1.0
     """What is left of Σ⁻¹ - I/μ after 10,000 steps; below 1, the features of the past fade, whenever Σ is refreshed."""
     sigma_from: Literal["stream", "replay"] = "stream"
@@ -211,8 +211,8 @@ PRESETS = {
             name="boot", policy="ensemble", ensemble=10, randomised_prior=3.0, mask_probability=0.5
         ),
         AgentConfig(
-            name="ube-deep", policy="ucb", beta=1.0, beta_unit="returns", features="bins",
-            u_predicts="continuation", u_network="own", u_data="replay", u_learning_rate=3e-3,
+            name="ube-deep", policy="ucb", beta=1.0, beta_unit="returns", features="bins", u_predicts="continuation",
+            u_network="own", u_data="replay", u_learning_rate=3e-3,
         ),
         AgentConfig(name="greedy"),
         AgentConfig(name="dqn-small-epsilon", epsilon_start=1.0, epsilon_end=0.01),

@@ -38,7 +38,7 @@ def iqm(scores: np.ndarray) -> float:
 
 
 def evaluations(runs: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Mean return of each run after training, greedy but for ε and by the agent's own policy."""
+    """Mean return of each run after training, by the greedy policy (but for the cell's ε) and by the agent's own policy."""
     kept = {"evaluation_return": "greedy_returns", "own_policy_return": "own_returns"}
     return {metric: np.array([np.mean(run[key]) for run in runs if run[key]]) for metric, key in kept.items()}
 
