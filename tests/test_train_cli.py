@@ -1,10 +1,8 @@
 """`ube train`, `evaluate`, `agents` and `envs` as a user meets them."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -13,16 +11,6 @@ from ube.deep.config import PRESETS
 from ube.errors import RunError
 
 SMALL = ["hidden=8", "replay_size=100", "batch_size=4", "warmup=10", "env.size=4"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compiler_without_cache() -> Iterator[None]:
-    """As in tests/deep; and the user's cache is neither read nor written."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", "")
-        yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def failure(capsys: pytest.CaptureFixture[str], *words: str) -> str:

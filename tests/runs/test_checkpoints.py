@@ -278,8 +278,8 @@ def test_too_little_memory_and_disk_are_said_before_the_start(tmp_path: Path, mo
 # ---------------------------------------------------------------- real games, really killed
 
 ATARI = [
-    "--env", "atari/Pong", "--agent", "ube-nstep", "--frames", "800", "--evaluate-every", "400", "--evaluation-frames", "4",
-    "--checkpoint-minutes", "1e-9", "--set", "replay_size=300", "warmup=40", "batch_size=8", "env.max_frames=200",
+    "--env", "atari/Pong", "--agent", "ube-nstep", "--frames", "480", "--evaluate-every", "240", "--evaluation-frames", "4",
+    "--checkpoint-minutes", "1e-9", "--set", "replay_size=90", "warmup=40", "batch_size=8", "env.max_frames=80",
 ]  # fmt: skip
 PLAYED = "import sys; from ube.runs import training; training.HOSTED_CHUNK = 20; from ube.cli import main; main(sys.argv[1:])"
 
@@ -288,14 +288,13 @@ def command(out: Path, *words: str) -> list[str]:
     return [sys.executable, "-c", PLAYED, "train", *ATARI, "--out", str(out), *words]
 
 
-@pytest.mark.parametrize("kills", [(6,), pytest.param((1, 2, 4, 6, 8), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [(3,), pytest.param((1, 2, 3, 4, 5), marks=pytest.mark.slow)])
 def test_kill_9_at_any_moment_changes_nothing(
     kills: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ale_py")
+    # a process killed while it writes to the cache would leave half an entry to others
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # three processes, one of which compiles
     subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
     rng, killed = np.random.default_rng(int(time.time())), 0
     rows = tmp_path / "run" / "metrics.jsonl"
