@@ -11,7 +11,7 @@ import pytest
 
 from ube.figures import EXPERIMENTS, registry, reproduce
 from ube.figures.minatar import final_return
-from ube.figures.results import iqm, mean_interval, mean_intervals, quartiles, row
+from ube.figures.results import quartiles, row
 from ube.figures.tuning import middle_of_best
 from ube.files import to_json, write_atomically
 from ube.report import write_markdown, write_page
@@ -129,18 +129,6 @@ def test_deepsea_summary_says_never_when_no_seed_got_there() -> None:
     assert quartiles(np.array([3.0, 5.0, 9.0])) == (5.0, 3.0, 9.0)
 
 
-def test_curves_leave_out_seeds_without_a_value() -> None:
-    mean, low, high = mean_intervals(np.array([[1.0, 5.0, np.nan], [3.0, np.nan, np.nan]]))
-    assert mean[:2] == pytest.approx([2.0, 5.0])
-    assert (low[0], high[0]) == pytest.approx((2.0 - 12.7062, 2.0 + 12.7062))
-    assert np.isnan(mean[2])
-
-
-def test_interquartile_mean_by_hand() -> None:
-    assert iqm(np.array([[100.0, 2.0], [3.0, -50.0]])) == 2.5
-    assert iqm(np.array([7.0, 1.0, 4.0])) == 4.0
-
-
 def test_final_return_is_of_the_last_tenth_or_of_the_last_episodes_there_are() -> None:
     bins = {"returns": np.arange(20.0), "episodes": np.ones(20)}
     assert final_return({"bins": bins}) == 18.5
@@ -150,11 +138,6 @@ def test_final_return_is_of_the_last_tenth_or_of_the_last_episodes_there_are() -
 
 def test_a_size_that_was_not_run_is_not_called_never_solved() -> None:
     assert cell(row("a", {"size": 9, "not_run": True}, "episodes_to_solve", None)) == "not run"
-
-
-def test_mean_interval_by_hand() -> None:
-    mean, low, high = mean_interval(np.array([1.0, 3.0]))
-    assert (mean, low, high) == pytest.approx((2.0, 2.0 - 12.7062, 2.0 + 12.7062))  # Student's, one degree of freedom
 
 
 def test_ties_in_tuning_take_the_middle_of_the_plateau() -> None:

@@ -1,5 +1,8 @@
 """The errors users are meant to read: they name the offending value and the remedy, and print without a traceback."""
 
+import difflib
+from collections.abc import Sequence
+
 
 class UsageError(ValueError):
     """Input that cannot be used as given. The commands print its message alone, without a traceback."""
@@ -7,3 +10,9 @@ class UsageError(ValueError):
 
 class RunError(RuntimeError):
     """A run that cannot go on: it diverged, or its environment failed."""
+
+
+def nearest(value: str, choices: Sequence[str]) -> str:
+    """The end of a message about a name that is none of the choices."""
+    close = difflib.get_close_matches(value, choices, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(choices)}"

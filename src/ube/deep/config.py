@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import typing
@@ -11,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ube.errors import UsageError
+from ube.errors import UsageError, nearest
 
 Policy = Literal["epsilon-greedy", "noise-per-step", "noise-per-episode", "ucb", "unstructured-noise", "ensemble"]
 
@@ -238,21 +237,16 @@ def agent_config(agent: str | AgentConfig, overrides: dict[str, Any] | None = No
     """A preset by name, or a config, with fields replaced."""
     if isinstance(agent, str):
         if agent not in PRESETS:
-            raise UsageError(f"agent {agent!r} does not exist: {_nearest(agent, list(PRESETS))}")
+            raise UsageError(f"agent {agent!r} does not exist: {nearest(agent, list(PRESETS))}")
         agent = PRESETS[agent]
     fields = [field.name for field in dataclasses.fields(AgentConfig)]
     for name in overrides or {}:
         if name not in fields:
-            raise UsageError(f"{name!r} is not a field of an agent: {_nearest(name, fields)}")
+            raise UsageError(f"{name!r} is not a field of an agent: {nearest(name, fields)}")
     changes = dict(overrides or {})
     if isinstance(changes.get("hidden"), list):  # as JSON and TOML have it
         changes["hidden"] = tuple(changes["hidden"])
     return dataclasses.replace(agent, **changes)
-
-
-def _nearest(value: str, choices: list[str]) -> str:
-    close = difflib.get_close_matches(value, choices, n=3)
-    return f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(choices)}"
 
 
 def difference(config: AgentConfig) -> str:
@@ -276,7 +270,7 @@ def parse_overrides(words: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any
         if name.startswith("env."):
             env_args[name.removeprefix("env.")] = _literal(text)
         elif name not in kinds:
-            raise UsageError(f"{name!r} is not a field of an agent: {_nearest(name, list(kinds))}")
+            raise UsageError(f"{name!r} is not a field of an agent: {nearest(name, list(kinds))}")
         else:
             fields[name] = _parsed(name, text, kinds[name])
     return fields, env_args

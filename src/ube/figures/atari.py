@@ -18,9 +18,10 @@ import numpy as np
 
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import Cell, Result, binned
-from ube.figures.results import Row, evaluations, mean_interval, mean_intervals, row, rows_of, rows_of_metrics
+from ube.figures.results import Row, evaluations, row, rows_of, rows_of_metrics
 from ube.figures.style import canvas, draw, legend_below
 from ube.figures.workers import Workers
+from ube.stats import mean_interval, mean_intervals
 
 BINS = 20
 MILLION = 1_000_000
@@ -152,7 +153,7 @@ def plot_curves(results: Results) -> Iterator[Any]:
         for axis, (game, curves) in zip(axes[0], data["curves"].items(), strict=False):
             for agent, curve in curves.items():
                 mean, low, high = (np.array(curve[key], float) for key in ("mean", "low", "high"))
-                draw(axis, agent, x, mean, low, high)
+                draw(axis, agent, x, mean, low, high, marks=True)
             if rows_of(results, "seeds_within_public_spread", game=game):
                 (public,) = rows_of(results, "training_return", PUBLIC, game=game)
                 (ours,) = rows_of(results, "training_return", "dqn", game=game)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ube.figures.experiment import Experiment, Progress, Results, run_grouped
-from ube.figures.results import Row, mean_interval, quartiles, row, rows_of
+from ube.figures.results import Row, quartiles, row, rows_of
 from ube.figures.style import LOOKS, canvas, draw, legend_below
+from ube.stats import mean_interval
 from ube.tabular import mdp
 from ube.tabular.agents import AGENTS, Agent
 from ube.tabular.mdp import MDP

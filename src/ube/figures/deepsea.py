@@ -15,10 +15,11 @@ import numpy as np
 from ube.deep.config import PRESETS
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
-from ube.figures.results import Row, evaluations, mean_interval, quartiles, row, rows_of, rows_of_metrics
+from ube.figures.results import Row, evaluations, quartiles, row, rows_of, rows_of_metrics
 from ube.figures.style import LOOKS, canvas, draw, legend_below
 from ube.figures.sweep import APPLY, CANDIDATES, applied, draw_sweep, sweep
 from ube.figures.workers import Workers
+from ube.stats import mean_interval
 
 ABLATED = "ube-deep"
 CASE = "one choice changed"

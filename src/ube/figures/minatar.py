@@ -14,10 +14,11 @@ import numpy as np
 from ube.deep.config import PRESETS
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
-from ube.figures.results import Row, evaluations, iqm, mean_interval, mean_intervals, row, rows_of, rows_of_metrics
+from ube.figures.results import Row, evaluations, row, rows_of, rows_of_metrics
 from ube.figures.style import LOOKS, canvas, draw, legend_below
 from ube.figures.sweep import APPLY, CANDIDATES, SHORT_SCHEDULE, applied, draw_sweep, sweep
 from ube.figures.workers import Workers
+from ube.stats import bootstrap, iqm, mean_interval, mean_intervals
 
 BINS = 20
 REFERENCE = "dqn"
@@ -94,12 +95,9 @@ def _iqm_rows(
     for agent in settings["agents"]:
         if not games:
             break
-        table = np.array([scores[game, agent] / means[game] for game in games])  # (games, seeds)
-        draws = rng.integers(table.shape[1], size=(settings["resamples"], *table.shape))
-        again = [iqm(np.take_along_axis(table, draw_, axis=1)) for draw_ in draws]
-        low, high = np.quantile(again, [0.025, 0.975])
+        table = np.array([scores[game, agent] / means[game] for game in games]).T  # (seeds, games)
         setting = {"games": len(games), "steps": settings["steps"]}
-        rows.append(row(agent, setting, name, iqm(table), float(low), float(high)))
+        rows.append(row(agent, setting, name, *bootstrap(iqm, table, rng=rng, resamples=settings["resamples"])))
     return rows, [game for game in settings["games"] if game not in games]
 
 

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 Row = dict[str, Any]
 
@@ -14,27 +13,6 @@ Row = dict[str, Any]
 def row(agent: str, setting: dict[str, Any], metric: str, value: Any, low: Any = None, high: Any = None) -> Row:
     """One line of a summary; `low` and `high` span a 95 % interval, or the quartiles where the metric says so."""
     return {"agent": agent, "setting": setting, "metric": metric, "value": value, "low": low, "high": high}
-
-
-def mean_interval(values: np.ndarray) -> tuple[float, float, float]:
-    """The mean and Student's 95 % interval for it."""
-    mean, n = float(np.mean(values)), len(values)
-    half = float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    return mean, mean - half, mean + half
-
-
-def mean_intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`mean_interval` of each column of (seeds, columns), over the seeds that are not NaN there; NaN where none is."""
-    there = [column[np.isfinite(column)] for column in np.transpose(values)]
-    found = np.array([mean_interval(column) if len(column) else (math.nan,) * 3 for column in there])
-    return found[:, 0], found[:, 1], found[:, 2]
-
-
-def iqm(scores: np.ndarray) -> float:
-    """The interquartile mean: of what is left without the lowest and the highest quarter (Agarwal et al. 2021)."""
-    ordered = np.sort(np.ravel(scores))
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else math.nan
 
 
 def evaluations(runs: list[dict[str, Any]]) -> dict[str, np.ndarray]:

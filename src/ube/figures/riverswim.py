@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ube.figures.experiment import Experiment, Key, Progress, Results, run_grouped
-from ube.figures.results import Row, mean_interval, quartiles, row, rows_of_metrics
+from ube.figures.results import Row, quartiles, row, rows_of_metrics
 from ube.figures.style import canvas, draw, legend_below
 from ube.figures.tuning import tune
+from ube.stats import mean_interval
 from ube.tabular import mdp
 from ube.tabular.agents import Agent
 from ube.tabular.simulate import Cell, Learner

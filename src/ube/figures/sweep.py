@@ -9,10 +9,11 @@ import numpy as np
 
 from ube.figures.experiment import Results
 from ube.figures.learning_cells import LearningCell, Result
-from ube.figures.results import Row, mean_interval, row, rows_of
+from ube.figures.results import Row, row, rows_of
 from ube.figures.style import draw
 from ube.figures.tuning import FIRST_TUNING_SEED, middle_of_best
 from ube.figures.workers import Workers
+from ube.stats import mean_interval
 
 Candidates = Mapping[str, Mapping[str, Sequence[float]]]
 """agent -> {field of its config: values to try}"""
