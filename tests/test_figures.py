@@ -65,7 +65,7 @@ TINY: dict[str, dict[str, Any]] = {
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {name: dataclasses.replace(e, scales={"quick": TINY[name]}) for name, e in EXPERIMENTS.items()}
     monkeypatch.setattr(registry, "EXPERIMENTS", small)
-    monkeypatch.setattr("ube.figures.workers.os.cpu_count", lambda: 1)  # tests beside these have the other cores
+    monkeypatch.setattr("ube.suite.pool.os.cpu_count", lambda: 1)  # tests beside these have the other cores
 
 
 @pytest.mark.usefixtures("tiny")

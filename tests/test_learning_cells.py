@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,8 +16,9 @@ import pytest
 from ube import RunError, UsageError
 from ube.figures.learning import mean_evaluations, plot_run, running_mean
 from ube.figures.learning_cells import LearningCell, binned, run_cell, solved_at, successes
-from ube.figures.workers import Workers, _choose
+from ube.figures.workers import Workers
 from ube.files import to_json
+from ube.suite.pool import Pool
 
 TINY = LearningCell(
     "DeepSea-v0", "dqn", 0, 60, env_args={"size": 3}, overrides={"hidden": [4], "warmup": 8, "batch_size": 4},
@@ -83,12 +83,6 @@ def test_a_key_follows_all_that_decides_the_result(monkeypatch: pytest.MonkeyPat
     assert dataclasses.replace(TINY).key != TINY.key
 
 
-def test_workers_stay_with_a_program_and_help_at_the_end() -> None:
-    waiting = {p: deque([f"{p}{i}" for i in range(n)]) for p, n in {"a": 3, "b": 1}.items()}
-    order = [("", set()), ("a", set()), ("", {"a"}), ("b", {"a"})]
-    assert [_choose(last, waiting, taken) for last, taken in order] == ["a0", "a1", "b0", "a2"]  # type: ignore[arg-type]
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list]:
     """Two real cells, run once for the tests below."""
@@ -118,10 +112,10 @@ def test_a_cell_repeats_to_the_bit_in_another_process(finished: tuple[Path, list
 def test_a_finished_cell_is_not_run_again(finished: tuple[Path, list], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, results = finished
 
-    def refuse(self: Workers) -> None:
+    def refuse(self: Pool) -> None:
         raise AssertionError("nothing was left to run")
 
-    monkeypatch.setattr(Workers, "_start", refuse)
+    monkeypatch.setattr(Pool, "_start", refuse)
     seen = []
     with Workers(folder, lambda *step: seen.append(step)) as workers:
         assert workers.run("again", [dataclasses.replace(TINY, seed=1), TINY]) == results[::-1]

@@ -1,0 +1,223 @@
+"""Tasks over processes of their own, each with its share of the threads; a process that dies takes only its task with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import MappingProxyType, TracebackType
+from typing import Any, Literal, Protocol
+
+from ube.errors import RunError, UsageError
+
+GRACE = 60.0
+"""Seconds that a task is given to keep what it has when all is to stop."""
+
+
+class Task(Protocol):
+    """What a process can be asked to do. It is pickled, so it must be of a module."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def program(self) -> str:
+        """Tasks alike in this share a compiled program, and so a process."""
+
+    @property
+    def memory(self) -> float:
+        """Bytes."""
+
+    def run(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Failure:
+    kind: Literal["usage", "failed", "died"]
+    message: str
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    program: str = ""
+    """Of its last task, which it need not compile again."""
+
+
+class Pool:
+    """with Pool(2) as pool: for task, outcome in pool.finish(tasks): ...
+
+    An outcome is what the task gave, or a Failure. threads: of each process. memory: bytes that all running tasks may need
+    together; one task may always run. retries: how often a task begins again after its process died. environment:
+    variables of the processes. Ctrl-C gives tasks time to keep what they have.
+    """
+
+    def __init__(
+        self, processes: int | None = None, *, threads: int = 1, memory: float | None = None, retries: int = 0,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self.processes = processes or os.cpu_count() or 1
+        self.memory, self.retries = memory, retries
+        self.environment = {**_few_threads(threads), **environment}
+        self.workers: list[_Worker] = []
+        self.busy: dict[Connection, tuple[_Worker, Task]] = {}
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.stop(gently=kind is KeyboardInterrupt)
+
+    def stop(self, *, gently: bool = False) -> None:
+        """At once, or after tasks that know how to stop have kept what they have."""
+        if gently:
+            busy = [worker.process for worker, _ in self.busy.values()]
+            for process in busy:
+                os.kill(process.pid, signal.SIGINT)  # type: ignore[arg-type]
+            end = time.monotonic() + GRACE
+            for process in busy:
+                process.join(max(0.0, end - time.monotonic()))
+        for worker in self.workers:
+            worker.process.terminate()
+        for worker in self.workers:
+            self._buried(worker)
+        self.busy = {}
+
+    def finish(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
+        """Tasks and their outcomes as they get ready. A process stays with a program while there are tasks for it."""
+        if self.busy:  # left by an error: their answers must not meet the next question
+            self.stop()
+        waiting: dict[str, deque[Task]] = {}
+        for task in tasks:
+            waiting.setdefault(task.program, deque()).append(task)
+        idle, deaths = list(self.workers), Counter[int]()
+        while any(waiting.values()) or self.busy:
+            while any(waiting.values()) and (idle or len(self.workers) < self.processes):
+                running = [task for _, task in self.busy.values()]
+                task = _choose(idle[-1].program if idle else "", waiting, {other.program for other in running})
+                if running and not self._fit([task, *running]):
+                    waiting[task.program].appendleft(task)
+                    break
+                if not self._ask(idle.pop() if idle else self._start(), task):
+                    waiting[task.program].appendleft(task)
+            ready = wait(list(self.busy))
+            for pipe in [pipe for pipe in self.busy if pipe in ready]:
+                worker, task = self.busy.pop(pipe)
+                outcome = self._outcome(worker)
+                if not isinstance(outcome, Failure) or outcome.kind != "died":
+                    idle.append(worker)
+                elif deaths[id(task)] < self.retries:
+                    deaths[id(task)] += 1
+                    waiting[task.program].append(task)
+                    continue
+                yield task, outcome
+
+    def _fit(self, tasks: list[Task]) -> bool:
+        return self.memory is None or sum(task.memory for task in tasks) <= self.memory
+
+    def _ask(self, worker: _Worker, task: Task) -> bool:
+        """Whether it is alive."""
+        try:
+            worker.pipe.send(task)
+        except ConnectionError:
+            self._buried(worker)
+            return False
+        worker.program = task.program
+        self.busy[worker.pipe] = worker, task
+        return True
+
+    def _start(self) -> _Worker:
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        process = context.Process(target=_work, args=(there, os.getpid()), daemon=True)
+        with _environment(self.environment):
+            process.start()
+        there.close()
+        worker = _Worker(process, here)
+        self.workers.append(worker)
+        return worker
+
+    def _outcome(self, worker: _Worker) -> Any:
+        try:
+            kind, content = worker.pipe.recv()
+        except (EOFError, ConnectionError):
+            self._buried(worker)
+            code = worker.process.exitcode
+            return Failure("died", f"its process died (exit code {code}; -9 is often a lack of memory)")
+        return content if kind == "done" else Failure(kind, content)
+
+    def _buried(self, worker: _Worker) -> None:
+        worker.process.join()
+        worker.pipe.close()
+        self.workers = [other for other in self.workers if other is not worker]
+
+
+def _few_threads(threads: int) -> dict[str, str]:
+    """For numpy and XLA, which read these once, when they are imported."""
+    few = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    if threads > 1:
+        return few
+    return few | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()}
+
+
+def _choose(last: str, waiting: dict[str, deque[Task]], taken: set[str]) -> Task:
+    """Of the process's last program; else of one that no other has; else help where most is left."""
+    left = {program: tasks for program, tasks in waiting.items() if tasks}
+    fresh = [program for program in left if program not in taken]
+    program = last if last in left else fresh[0] if fresh else max(left, key=lambda p: len(left[p]))
+    return left[program].popleft()
+
+
+def _work(pipe: Connection, parent: int) -> None:
+    """The life of a process. Ctrl-C reaches only the parent, which passes it on to those with a task."""
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    with suppress(KeyboardInterrupt, EOFError):
+        while True:
+            pipe.send(_answer(pipe.recv()))
+
+
+def _answer(task: Task) -> tuple[str, Any]:
+    try:
+        return "done", task.run()
+    except UsageError as error:
+        return "usage", str(error)
+    except RunError as error:
+        return "failed", str(error)
+    except Exception:
+        return "failed", traceback.format_exc()
+
+
+def _end_with(parent: int) -> None:
+    """A process whose parent was killed stops as after Ctrl-C, and then for good."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(GRACE)
+    os._exit(1)
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """For the processes started inside."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
