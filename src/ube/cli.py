@@ -18,6 +18,7 @@ from tyro.conf import Positional, arg, subcommand
 
 from ube._version import __version__
 from ube.errors import RunError, UsageError
+from ube.suite.command import SuiteCommand
 
 
 @dataclass
@@ -302,6 +303,7 @@ def main(argv: list[str] | None = None) -> None:
         Annotated[Reproduce, subcommand("reproduce")]
         | Annotated[Train, subcommand("train")]
         | Annotated[Evaluate, subcommand("evaluate")]
+        | Annotated[SuiteCommand, subcommand("suite")]
         | Annotated[Variance, subcommand("variance")]
         | Annotated[Report, subcommand("report")]
         | Annotated[Agents, subcommand("agents")]

@@ -8,6 +8,10 @@ class UsageError(ValueError):
     """Input that cannot be used as given. The commands print its message alone, without a traceback."""
 
 
+class BusyError(UsageError):
+    """A run directory that another process is writing to."""
+
+
 class RunError(RuntimeError):
     """A run that cannot go on: it diverged, or its environment failed."""
 

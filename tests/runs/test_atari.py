@@ -11,10 +11,10 @@ pytest.importorskip("ale_py")
 
 from ube.cli import main
 from ube.deep.config import agent_config
+from ube.deep.protocols import with_protocol
 from ube.envs.atari import GAMES
 from ube.figures.atari import _rows, _training, public_returns
 from ube.runs import Run, load
-from ube.runs.protocols import with_protocol
 
 SMALL = ["replay_size=300", "warmup=40", "batch_size=4", "env.max_frames=200"]
 

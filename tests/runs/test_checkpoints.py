@@ -22,9 +22,9 @@ from deep.tiny import SMALL as SMALL_SEA
 from ube import RunError, UsageError
 from ube.deep.frames import FrameReplay
 from ube.deep.hosted_session import HostedSession
+from ube.machine import free_memory
 from ube.runs import Run, Schedule, checkpoints, load, train
 from ube.runs.checkpoints import Checkpoints
-from ube.runs.room import free_memory
 
 SCHEDULE = Schedule(evaluate_every=80, evaluation_steps=20, checkpoint_minutes=1e-9)
 STEPS = 240
@@ -262,13 +262,13 @@ def test_frames_come_back_and_only_what_changed_is_written(parts: list[int], n_e
 
 def test_too_little_memory_and_disk_are_said_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert free_memory() > 1e8  # type: ignore[operator]
-    monkeypatch.setattr("ube.runs.room.free_memory", lambda: 8.0e9)
+    monkeypatch.setattr("ube.machine.free_memory", lambda: 8.0e9)
     big = SMALL | {"replay_size": 200_000_000}
     with pytest.raises(
         UsageError, match=r"replay_size=200000000 needs 10\.3 GB of memory, and 8\.0 GB are free: --set"
     ):
         trained(tmp_path / "run", overrides=big)
-    monkeypatch.setattr("ube.runs.room.free_memory", lambda: None)
+    monkeypatch.setattr("ube.machine.free_memory", lambda: None)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 2.0e9}))
     with pytest.raises(UsageError, match=r"need 11\.6 GB of disk, and 2\.0 GB are free in .*run: .*, or another place"):
         trained(tmp_path / "run", overrides=big)

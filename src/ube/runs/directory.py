@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ube.errors import UsageError
+from ube.errors import BusyError, UsageError
 from ube.files import to_json, write_atomically
 from ube.runs.arrays import load_arrays, save_arrays
 
@@ -39,7 +39,7 @@ class RunDirectory:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
-                raise UsageError(
+                raise BusyError(
                     f"{path} is being written by another run (process {file.read().strip()}): wait for it, or choose "
                     "another place (--out)"
                 ) from None

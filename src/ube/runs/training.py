@@ -22,15 +22,15 @@ from ube.deep.config import AgentConfig, agent_config
 from ube.deep.hosted_session import CHUNK as HOSTED_CHUNK
 from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import LearnerState
+from ube.deep.protocols import with_protocol
 from ube.deep.session import CHUNK, Evaluation, Session
 from ube.envs import Environment, HostedEnvironment, make
 from ube.envs.atari import PREFIX as ATARI
 from ube.errors import RunError, UsageError
 from ube.files import to_json, versions
+from ube.machine import check_room
 from ube.runs.checkpoints import Checkpoints
 from ube.runs.directory import Columns, RunDirectory
-from ube.runs.protocols import with_protocol
-from ube.runs.room import check_room
 from ube.runs.tensorboard import tensorboard
 
 Progress = Callable[[int, int, dict[str, float]], None]

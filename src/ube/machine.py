@@ -1,0 +1,74 @@
+"""What the machine has, and whether a run has room on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from ube.deep.frames import FrameReplay
+from ube.errors import UsageError
+
+ATARI_FRAME = (84, 84)
+
+
+class Room(NamedTuple):
+    """Bytes that a run needs as its replay fills."""
+
+    memory: float
+    disk: float
+
+
+def room_needed(replay_size: int, frame_shape: tuple[int, ...] = ATARI_FRAME) -> Room:
+    """Of a run outside of JAX; with no replay, of any other. Beside it: networks, Σ, the compiler, the interpreter."""
+    frames = FrameReplay.bytes_needed(replay_size, frame_shape)
+    return Room(memory=1.5e9 + frames, disk=1e9 + 1.2 * frames)
+
+
+def check_room(replay_size: int, frame_shape: tuple[int, ...], out: Path) -> None:
+    """Raises where memory or disk would run out."""
+    needed = room_needed(replay_size, frame_shape)
+    remedy = f"--set replay_size=N with fewer than {replay_size:,}"
+    memory, disk = free_memory(), free_disk(out)
+    if memory is not None and needed.memory > memory:
+        raise UsageError(
+            f"replay_size={replay_size} needs {gigabytes(needed.memory)} of memory, and {gigabytes(memory)} are free: "
+            f"{remedy}"
+        )
+    if needed.disk > disk:
+        raise UsageError(
+            f"checkpoints with replay_size={replay_size} need {gigabytes(needed.disk)} of disk, and {gigabytes(disk)} are "
+            f"free in {out}: {remedy}, or another place (--out)"
+        )
+
+
+def free_disk(out: Path) -> float:
+    """Bytes where this folder is, or will be."""
+    return shutil.disk_usage(next(folder for folder in (out, *out.absolute().parents) if folder.exists())).free
+
+
+def free_memory() -> float | None:
+    """Bytes that can be taken without swapping, also within a container; None where nobody says."""
+    found = []
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            found.append(float(line.split()[1]) * 1024)
+    limit, used, parts = (_lines(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current", "stat"))
+    if limit and used and limit[0].strip().isdigit():
+        cached = sum(float(line.split()[1]) for line in parts if line.startswith("inactive_file "))
+        found.append(float(limit[0]) - float(used[0]) + cached)
+    if not found and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        found.append(float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
+    return min(found, default=None)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def gigabytes(size: float) -> str:
+    return f"{size / 1e9:.1f} GB"

@@ -1,0 +1,259 @@
+"""A suite is data: blocks of a small TOML file, each the product of its environments, agents, seeds and grid.
+
+about = "what it is for"
+
+[[cells]]
+envs = ["atari/breakout", "atari/pong"]   # "atari/*" stands for all 57
+agents = ["dqn", "ube-nstep"]
+seeds = 3                                 # 0, 1, 2; or a list
+frames = 200_000_000                      # of Atari; steps of anything else
+set = { beta = 0.02, "env.max_frames" = 18_000 }
+grid = { n = [1, 10, 150] }               # one cell for each value, times those above
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import re
+import tomllib
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ube.deep.config import NETWORK_DEFAULTS, agent_config
+from ube.deep.protocols import PROTOCOLS
+from ube.errors import UsageError, nearest
+from ube.stats import atari
+
+ATARI = "atari/"
+FRAME_SKIP = 4
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of `ube.train`."""
+
+    env: str
+    agent: str
+    """A preset."""
+    seed: int
+    steps: int
+    """Decisions."""
+    env_args: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)
+    protocol: str = "mnih2015"
+    evaluate_every: int = 250_000
+    """Decisions of Atari between evaluations of `evaluation_steps` decisions, by `evaluation_policy`."""
+    evaluation_steps: int = 125_000
+    evaluation_policy: str = "both"
+    evaluation_episodes: int = 10
+    """Of compiled environments, after training, greedy and by the agent's own policy."""
+
+    @property
+    def is_atari(self) -> bool:
+        return self.env.startswith(ATARI)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Of the folder: equal only where all of the cell is."""
+        digest = hashlib.sha256(json.dumps(self.spec, sort_keys=True).encode()).hexdigest()[:8]
+        return f"{self.env}-{self.agent}-seed{self.seed}-{digest}".replace("/", "_")
+
+    @property
+    def kind(self) -> str:
+        """Cells alike in this take equally long: games of Atari are close enough."""
+        env: Any = "atari" if self.is_atari else [self.env, self.env_args]
+        return json.dumps([env, self.agent, self.overrides, self.protocol])
+
+    @property
+    def replay_size(self) -> int:
+        chosen = agent_config(self.agent, self.overrides).replay_size
+        return chosen or NETWORK_DEFAULTS["nature" if self.is_atari else "minatar"]["replay_size"]
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    about: str
+    cells: tuple[Cell, ...]
+
+
+def shipped() -> dict[str, str]:
+    """Names of the suites that come with ube -> what they are for."""
+    folder = resources.files("ube") / "data" / "suites"
+    files = {file.name.removesuffix(".toml"): file for file in folder.iterdir() if file.name.endswith(".toml")}
+    return {name: tomllib.loads(files[name].read_text())["about"] for name in sorted(files)}
+
+
+def read_suite(name: str) -> Suite:
+    """A shipped suite by name, or one of your own by the path of its .toml file."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{name}: {getattr(error, 'strerror', None) or error}; give the path of a suite's file"
+            ) from None
+        return parsed(path.stem, text, str(path))
+    if name not in shipped():
+        raise UsageError(f"no suite {name!r}: {nearest(name, list(shipped()))}; your own is a file that ends in .toml")
+    return parsed(name, (resources.files("ube") / "data" / "suites" / f"{name}.toml").read_text(), f"{name}.toml")
+
+
+def parsed(name: str, text: str, where: str) -> Suite:
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{where} is not TOML: {error}") from None
+    for key in content:
+        if key not in ("about", "cells"):
+            raise UsageError(
+                f"{where}, {_line(text, key)}: {key!r} means nothing here: {nearest(key, ['about', 'cells'])}"
+            )
+    blocks = content.get("cells")
+    if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
+        raise UsageError(f"{where}: a suite needs at least one block [[cells]]")
+    cells: dict[str, Cell] = {}
+    for number, block in enumerate(blocks):
+        try:
+            for cell in _block(block):
+                if cell.id in cells:
+                    raise _Wrong("envs", f"{cell.env}, {cell.agent}, seed {cell.seed} is there twice")
+                cells[cell.id] = cell
+        except _Wrong as wrong:
+            raise UsageError(f"{where}, {_line(text, wrong.field, number)}: {wrong}") from None
+    return Suite(name, str(content.get("about", "")), tuple(cells.values()))
+
+
+class _Wrong(Exception):
+    """With a field of a block."""
+
+    def __init__(self, field: str, message: str):
+        self.field = field
+        super().__init__(message)
+
+
+_TIMES = {"evaluate_every": "evaluate_every", "evaluation_frames": "evaluation_steps"}
+"""Frames of Atari in the file -> decisions of a cell."""
+_KEYS = (
+    "envs", "agents", "seeds", "steps", "frames", "set", "grid", "protocol", "evaluation_policy", "evaluation_episodes",
+    *_TIMES,
+)  # fmt: skip
+
+
+def _block(block: dict[str, Any]) -> list[Cell]:
+    for key in block:
+        if key not in _KEYS:
+            raise _Wrong(key, f"{key!r} means nothing in a block: {nearest(key, _KEYS)}")
+    envs = [full for env in _names(block, "envs") for full in _expanded(env)]
+    agents, seeds = _names(block, "agents"), _seeds(block)
+    given = _table(block, "set")
+    grid = {key: _values(key, values) for key, values in _table(block, "grid").items()}
+    common: dict[str, Any] = {key: _one_of(block, key) for key in _CHOICES if key in block}
+    common |= {cell: _whole(block, key, FRAME_SKIP) // FRAME_SKIP for key, cell in _TIMES.items() if key in block}
+    if "evaluation_episodes" in block:
+        common["evaluation_episodes"] = _whole(block, "evaluation_episodes", 1)
+    cells = []
+    for env, agent, chosen in itertools.product(envs, agents, itertools.product(*grid.values())):
+        changes = given | dict(zip(grid, chosen, strict=True))
+        env_args = {key.removeprefix("env."): value for key, value in changes.items() if key.startswith("env.")}
+        overrides = {key: value for key, value in changes.items() if not key.startswith("env.")}
+        try:
+            agent_config(agent, overrides)
+        except UsageError as error:
+            raise _Wrong("agents" if "does not exist" in str(error) else "set", str(error)) from None
+        steps = _steps(block, env)
+        cells += [Cell(env, agent, seed, steps, env_args, overrides, **common) for seed in seeds]
+    return cells
+
+
+_CHOICES = {"protocol": tuple(PROTOCOLS), "evaluation_policy": ("greedy", "own", "both", "none")}
+
+
+def _one_of(block: dict[str, Any], key: str) -> str:
+    if block[key] not in _CHOICES[key]:
+        raise _Wrong(key, f"{key} = {block[key]!r}: choose one of {', '.join(_CHOICES[key])}")
+    return block[key]
+
+
+def _steps(block: dict[str, Any], env: str) -> int:
+    wanted, other = ("frames", "steps") if env.startswith(ATARI) else ("steps", "frames")
+    if other in block and wanted not in block:
+        raise _Wrong(other, f"{env} is trained for {wanted}, not {other}")
+    if wanted not in block:
+        raise _Wrong("envs", f"for how long? give {wanted} = N")
+    return _whole(block, wanted, FRAME_SKIP if wanted == "frames" else 1) // (FRAME_SKIP if wanted == "frames" else 1)
+
+
+def _expanded(env: str) -> list[str]:
+    if env == f"{ATARI}*":
+        return [ATARI + game for game in atari.games()]
+    if not env.startswith(ATARI):
+        return [env]
+    game = env.removeprefix(ATARI)
+    if game not in atari.games():
+        raise _Wrong("envs", f"no Atari game {game!r}: {nearest(game, atari.games())}")
+    return [env]
+
+
+def _names(block: dict[str, Any], key: str) -> list[str]:
+    names = block.get(key)
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        raise _Wrong(key, f"{key} = {names!r}: give a list of names, such as {_EXAMPLES[key]}")
+    return names
+
+
+_EXAMPLES = {"envs": '["atari/pong"]', "agents": '["dqn", "ube-1step"]'}
+
+
+def _seeds(block: dict[str, Any]) -> list[int]:
+    seeds = block.get("seeds", 1)
+    listed = list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds
+    if (
+        not isinstance(listed, list)
+        or not listed
+        or not all(type(seed) is int and 0 <= seed < 2**32 for seed in listed)
+    ):
+        raise _Wrong("seeds", f"seeds = {seeds!r}: give how many, or a list of numbers from 0 on")
+    return listed
+
+
+def _table(block: dict[str, Any], key: str) -> dict[str, Any]:
+    table = block.get(key, {})
+    if not isinstance(table, dict):
+        raise _Wrong(key, f'{key} = {table!r}: give a table, such as {{ beta = 0.1, "env.size" = 20 }}')
+    return table
+
+
+def _values(key: str, values: Any) -> list[Any]:
+    if not isinstance(values, list) or not values:
+        raise _Wrong("grid", f"{key} = {values!r}: a grid has lists of values")
+    return values
+
+
+def _whole(block: dict[str, Any], key: str, least: int) -> int:
+    value = block[key]
+    if type(value) is not int or value < least:
+        raise _Wrong(key, f"{key} = {value!r}: give a whole number, at least {least}")
+    return value
+
+
+def _line(text: str, field: str, block: int | None = None) -> str:
+    """Where a field stands, or else its block."""
+    lines = text.splitlines()
+    heads = [i for i, line in enumerate(lines) if re.match(r"\s*\[\[\s*cells\s*\]\]", line)] or [0]
+    first = heads[block] if block is not None and block < len(heads) else 0
+    last = heads[block + 1] if block is not None and block + 1 < len(heads) else len(lines)
+    pattern = re.compile(rf"\s*\[?\s*(cells\.)?[\"']?{re.escape(field)}[\"']?\s*[=\]]")
+    found = next((i for i in range(first, last) if pattern.match(lines[i])), first)
+    return f"line {found + 1}"

@@ -1,0 +1,95 @@
+"""One tidy file of all finished cells, with what made it in its first lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ube.errors import UsageError
+from ube.files import write_atomically
+from ube.suite.cells import FRAME_SKIP, Cell, Suite
+from ube.suite.work import done, folder_of
+
+COLUMNS = (
+    "env",
+    "env_args",
+    "agent",
+    "overrides",
+    "seed",
+    "protocol",
+    "step",
+    "frames",
+    "policy",
+    "mean",
+    "episodes",
+    "cell",
+)
+"""policy: greedy or own for evaluations; training for the mean return of training episodes since the row before."""
+
+
+class Collected(NamedTuple):
+    rows: list[dict[str, Any]]
+    missing: list[Cell]
+    strangers: list[str]
+    """Folders of cells that are not, or no longer, of this suite: left out."""
+    versions: dict[str, str]
+
+
+def collect(suite: Suite, folder: Path) -> Collected:
+    """Rows of all finished cells. Raises where they were made by different versions: those must not be compared."""
+    rows: list[dict[str, Any]] = []
+    missing, made_by = [], Counter[str]()
+    for cell in suite.cells:
+        kept = done(folder_of(folder, cell))
+        if kept is None:
+            missing.append(cell)
+            continue
+        if kept.get("cell") != json.loads(json.dumps(cell.spec)):
+            raise UsageError(f"{folder_of(folder, cell)} is of another cell than its name says: remove it")
+        made_by[json.dumps(kept["versions"], sort_keys=True)] += 1
+        rows.extend(_rows(cell, kept))
+    if len(made_by) > 1:
+        raise UsageError(f"{folder} holds cells of different versions, {_difference(made_by)}: run them in one (--out)")
+    ids = {cell.id for cell in suite.cells}
+    there = sorted(path.name for path in (folder / "cells").iterdir()) if (folder / "cells").exists() else []
+    strangers = [name for name in there if name not in ids]
+    return Collected(rows, missing, strangers, json.loads(next(iter(made_by))) if made_by else {})
+
+
+def _rows(cell: Cell, kept: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    common = {
+        "env": cell.env, "env_args": json.dumps(cell.env_args), "agent": cell.agent,
+        "overrides": json.dumps(cell.overrides), "seed": cell.seed, "protocol": cell.protocol if cell.is_atari else "",
+        "cell": cell.id,
+    }  # fmt: skip
+    for row in (*kept["training"], *kept["evaluations"]):
+        yield common | row | {"frames": row["step"] * FRAME_SKIP if cell.is_atari else ""}
+
+
+def _difference(made_by: Counter[str]) -> str:
+    """Which packages, and how many cells of each."""
+    parts = [(json.loads(text), number) for text, number in made_by.items()]
+    names = sorted({name for versions, _ in parts for name in versions})
+    differing = [name for name in names if len({versions.get(name) for versions, _ in parts}) > 1]
+    return "; ".join(
+        f"{number} of " + ", ".join(f"{name} {versions.get(name)}" for name in differing) for versions, number in parts
+    )
+
+
+def write_csv(suite: Suite, found: Collected, command: str, path: Path) -> None:
+    head = {
+        "suite": suite.name, "command": command, "versions": found.versions,
+        "cells": f"{len(suite.cells) - len(found.missing)} of {len(suite.cells)} finished",
+    }  # fmt: skip
+    text = io.StringIO()
+    for name, value in head.items():
+        text.write(f"# {name}: {value if isinstance(value, str) else json.dumps(value)}\n")
+    table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    table.writeheader()
+    table.writerows(found.rows)
+    write_atomically(path, text.getvalue())

@@ -1,0 +1,197 @@
+"""`ube suite`: parse, call, print."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from tyro.conf import Positional, arg
+
+from ube.errors import RunError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from ube.suite import Suite
+
+VERBS = ("plan", "run", "status", "collect")
+STATES = ("done", "running", "stopped", "waiting", "failed")
+REDRAWN = 2.0
+"""Seconds between two looks at a suite."""
+
+
+@dataclass
+class SuiteCommand:
+    """Many runs as one: what they cost (plan), train them (run), how far they are (status), one file of results (collect)."""
+
+    verb: Annotated[Positional[str], arg(metavar="plan|run|status|collect")]
+    """What to do. `run` goes on where it was, and each cell is done once; `status` may be asked from another terminal."""
+    name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
+    """A suite that comes with ube (--list), or the path of your own .toml file."""
+    list: bool = False
+    """List the suites that come with ube, and stop."""
+    out: Path = Path("suites")
+    """Folder of all suites; this one is in OUT/NAME."""
+    workers: Annotated[int | None, arg(metavar="N")] = None
+    """Processes side by side, which share the cores; one for each core if not given."""
+    checkpoint_minutes: Annotated[float, arg(metavar="M")] = 10.0
+    """Minutes between the checkpoints of a cell: as much as a killed process can lose."""
+    measure: bool = False
+    """For plan: measure rates anew, instead of taking those of the last plan in OUT."""
+    rate: Annotated[float | None, arg(metavar="R")] = None
+    """For plan: frames (outside of Atari, steps) a second of one worker on your machine, instead of measuring this one."""
+    all: bool = False
+    """For plan and status: a line for every cell."""
+
+    def run(self) -> None:
+        from ube.suite import read_suite, shipped
+
+        if self.list:
+            for name, about in shipped().items():
+                print(f"{name:14} {about}")
+            return
+        if self.verb not in VERBS:
+            raise UsageError(f"ube suite {self.verb}: {nearest(self.verb, VERBS)}")
+        if self.name is None:
+            raise UsageError("which suite? `ube suite plan --list` shows them; your own is a file that ends in .toml")
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"--workers {self.workers}: at least 1")
+        suite = read_suite(self.name)
+        getattr(self, f"_{self.verb}")(suite, self.out / suite.name)
+
+    def _plan(self, suite: Suite, folder: Path) -> None:
+        from ube.machine import gigabytes
+        from ube.suite.execute import threads_each
+        from ube.suite.plan import PAPER_RATE, costs, measured, room_at_once, warnings
+
+        workers = self.workers or os.cpu_count() or 1
+        if self.rate is not None and not 0 < self.rate < float("inf"):
+            raise UsageError(f"--rate {self.rate}: it must be positive")
+        console = _console()
+        if self.all:
+            for cell in suite.cells:
+                console.print(f"{cell.id}  {cell.steps:,} decisions")
+        rates: Any = self.rate or measured(suite, folder, threads_each(workers), anew=self.measure, say=_say)
+        at_paper = {cost.agent: cost.hours for cost in costs(suite, PAPER_RATE)}
+        table = Table("agent", "cells", "decisions", "worker-hours", "days at the paper's rate", title=_title(suite))
+        found = costs(suite, rates)
+        for cost in found:
+            days = _number(at_paper[cost.agent] / 24)
+            table.add_row(cost.agent, str(cost.cells), f"{cost.decisions:,}", _number(cost.hours), days)
+        console.print(table)
+        hours = sum(cost.hours for cost in found)
+        source = f"{self.rate:g} a second" if self.rate else f"the rates in {folder / 'rates.json'} (--measure: anew)"
+        console.print(f"{workers} workers: {_duration(3600 * hours / workers)} in all, at {source}")
+        console.print("The paper's rate is that of one GPU: 200 million frames in 8 days.")
+        needed = room_at_once(suite, workers)
+        console.print(f"{gigabytes(needed.memory)} of memory, {gigabytes(needed.disk)} of disk")
+        for warning in warnings(needed, folder, workers):
+            console.print(f"[bold]warning[/bold]: {warning}")
+
+    def _run(self, suite: Suite, folder: Path) -> None:
+        from ube.suite import run_suite
+
+        with _watched(suite, folder) as said:
+            outcome = run_suite(
+                suite, folder, workers=self.workers, checkpoint_minutes=self.checkpoint_minutes, said=said
+            )
+        _console().print(_status_table(suite, folder))
+        if outcome.failures:
+            for cell, why in outcome.failures.items():
+                print(f"{cell} failed: {why.strip()}", file=sys.stderr)
+            raise RunError(
+                f"{len(outcome.failures)} of {len(suite.cells)} cells failed; the same command tries them again"
+            )
+        print(f"`ube suite collect {self.name} --out {self.out}` makes one file of it")
+
+    def _status(self, suite: Suite, folder: Path) -> None:
+        from ube.suite.status import status
+
+        console = _console()
+        if self.all:
+            for one in status(suite, folder):
+                why = f"  {one.message.strip().splitlines()[-1]}" if one.message else ""
+                console.print(f"{one.cell.id}  {one.state}  {one.step:,} of {one.cell.steps:,}{why}")
+        console.print(_status_table(suite, folder))
+
+    def _collect(self, suite: Suite, folder: Path) -> None:
+        from ube.suite import collect, write_csv
+
+        found = collect(suite, folder)
+        if not found.rows:
+            raise UsageError(f"{folder} has no finished cell yet: `ube suite run {self.name} --out {self.out}`")
+        path = folder / "results.csv"
+        write_csv(suite, found, shlex.join(sys.argv), path)
+        number = len(suite.cells)
+        print(f"Wrote {path}: {len(found.rows):,} rows of {number - len(found.missing)} of {number} cells")
+        if found.missing:
+            print(f"missing: {', '.join(cell.id for cell in found.missing[:5])}{' …' if found.missing[5:] else ''}")
+        if found.strangers:
+            print(f"left out, since not of this suite: {', '.join(found.strangers[:5])}")
+
+
+def _console(**options: Any) -> Console:
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160, **options)
+
+
+def _say(text: str) -> None:
+    print(f"ube: {text}", file=sys.stderr, flush=True)
+
+
+def _title(suite: Suite) -> str:
+    return f"{suite.name}, {len(suite.cells)} cells: {suite.about}"
+
+
+def _status_table(suite: Suite, folder: Path) -> Table:
+    from ube.suite.status import lines, seconds_left, status
+
+    found = status(suite, folder)
+    left = seconds_left(found)
+    caption = f"about {_duration(left)} left" if left is not None else "nothing is running"
+    table = Table("agent", "cells", *STATES, "trained", title=_title(suite), caption=caption)
+    for line in lines(found):
+        numbers = [str(line.states[state]) for state in STATES]
+        table.add_row(line.name, str(line.states.total()), *numbers, f"{100 * line.share:.1f} %")
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("years", 365.25 * 86_400), ("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+@contextmanager
+def _watched(suite: Suite, folder: Path) -> Iterator[Callable[[str], None]]:
+    """A table that is drawn again and again on a terminal; a line for each finished cell elsewhere."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _say
+        return
+    ended = threading.Event()
+    with Live(_status_table(suite, folder), console=console, auto_refresh=False) as live:
+
+        def redraw() -> None:
+            while not ended.wait(REDRAWN):
+                live.update(_status_table(suite, folder), refresh=True)
+
+        drawer = threading.Thread(target=redraw, daemon=True)
+        drawer.start()
+        try:
+            yield live.console.print
+        finally:
+            ended.set()
+            drawer.join()

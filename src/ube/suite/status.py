@@ -1,0 +1,103 @@
+"""How far a suite is, from its files alone: another process may be running it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from ube.suite.cells import Cell, Suite
+from ube.suite.work import DONE, FAILED, folder_of
+
+State = Literal["done", "failed", "running", "stopped", "waiting"]
+LATELY = 4096
+"""Bytes at the end of metrics.jsonl that are read."""
+
+
+class CellStatus(NamedTuple):
+    cell: Cell
+    state: State
+    step: int
+    steps_per_second: float
+    """Lately; 0 where nobody knows."""
+    message: str
+    """Why it failed."""
+
+
+def status(suite: Suite, folder: Path) -> list[CellStatus]:
+    """Of every cell, in the order of the suite."""
+    return [_status(cell, folder_of(folder, cell)) for cell in suite.cells]
+
+
+def _status(cell: Cell, folder: Path) -> CellStatus:
+    if not folder.exists():
+        return CellStatus(cell, "waiting", 0, 0.0, "")
+    if (folder / DONE).exists():
+        return CellStatus(cell, "done", cell.steps, 0.0, "")
+    step, rate = _lately(folder / "run" / "metrics.jsonl")
+    if _locked(folder / "run" / ".lock"):
+        return CellStatus(cell, "running", step, rate, "")
+    try:
+        message = json.loads((folder / FAILED).read_text())["message"]
+        return CellStatus(cell, "failed", step, 0.0, message)
+    except FileNotFoundError:
+        return CellStatus(cell, "stopped" if step else "waiting", step, 0.0, "")
+
+
+def _lately(path: Path) -> tuple[int, float]:
+    """The last whole row: step, and steps per second."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LATELY))
+            rows = file.read().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return 0, 0.0
+    try:
+        row = json.loads(rows[-1])
+        return int(row["step"]), float(row.get("steps_per_second", 0.0))
+    except (IndexError, ValueError, KeyError, TypeError):
+        return 0, 0.0
+
+
+def _locked(path: Path) -> bool:
+    """Whether a living process holds it."""
+    try:
+        with path.open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+class Line(NamedTuple):
+    """Cells of one agent, or of all."""
+
+    name: str
+    states: Counter[str]
+    share: float
+    """Of all decisions, that were made."""
+
+
+def lines(found: list[CellStatus]) -> list[Line]:
+    """One for each agent, and one for all of them."""
+    agents = dict.fromkeys(one.cell.agent for one in found)
+    return [*(_line(agent, [one for one in found if one.cell.agent == agent]) for agent in agents), _line("all", found)]
+
+
+def _line(name: str, found: Iterable[CellStatus]) -> Line:
+    found = list(found)
+    made, asked = sum(min(one.step, one.cell.steps) for one in found), sum(one.cell.steps for one in found)
+    return Line(name, Counter(one.state for one in found), made / asked)
+
+
+def seconds_left(found: list[CellStatus]) -> float | None:
+    """At the rate of the cells that are running; None where nothing is."""
+    rates = [one.steps_per_second for one in found if one.state == "running" and one.steps_per_second > 0]
+    left = sum(one.cell.steps - min(one.step, one.cell.steps) for one in found if one.state != "failed")
+    return left / sum(rates) if rates else None

@@ -1,0 +1,122 @@
+"""A cell as a task: a run of `ube.train` in a folder of its own, which goes on where it was, and is done once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ube.errors import BusyError
+from ube.files import to_json, write_atomically
+from ube.machine import Room, room_needed
+from ube.suite.cells import Cell
+
+DONE, FAILED = "done.json", "failed.json"
+BINS = 100
+"""Equal parts of training, whose mean returns are kept."""
+EVALUATION_SEEDS = 2_000_000
+"""Added to the seed of a cell: evaluation must not replay the random numbers of training."""
+
+
+def folder_of(suite_folder: Path, cell: Cell) -> Path:
+    return suite_folder / "cells" / cell.id
+
+
+@dataclass(frozen=True)
+class CellTask:
+    cell: Cell
+    suite_folder: Path
+    checkpoint_minutes: float = 10.0
+
+    @property
+    def name(self) -> str:
+        return self.cell.id
+
+    @property
+    def program(self) -> str:
+        return self.cell.kind if not self.cell.is_atari else f"{self.cell.env} {self.cell.kind}"
+
+    @property
+    def memory(self) -> float:
+        return room(self.cell).memory
+
+    @property
+    def folder(self) -> Path:
+        return folder_of(self.suite_folder, self.cell)
+
+    def run(self) -> dict[str, Any] | None:
+        """What is kept of the run; None if another process is at it."""
+        try:
+            return self._trained()
+        except BusyError:
+            return None
+
+    def _trained(self) -> dict[str, Any]:
+        from ube.runs import Schedule, train
+
+        if (found := done(self.folder)) is not None:
+            return found
+        (self.folder / FAILED).unlink(missing_ok=True)
+        cell, began = self.cell, time.time()
+        schedule = Schedule(
+            evaluate_every=cell.evaluate_every, evaluation_steps=cell.evaluation_steps,
+            evaluation_policy=cell.evaluation_policy, checkpoint_minutes=self.checkpoint_minutes,
+        )  # fmt: skip
+        run = train(
+            cell.env, cell.agent, cell.steps, cell.seed, protocol=cell.protocol, env_args=cell.env_args,
+            overrides=cell.overrides, out=self.folder / "run", resume=True, schedule=schedule, say=lambda text: None,
+        )  # fmt: skip
+        evaluations = _periods(run.evaluations)
+        if not cell.is_atari:
+            for policy in ("greedy", "own"):
+                played = run.evaluate(cell.evaluation_episodes, policy=policy, seed=EVALUATION_SEEDS + cell.seed)
+                evaluations.append(_row(cell.steps, policy, played.episode_return))
+        kept = {
+            "cell": cell.spec, "versions": run.config["versions"], "evaluations": evaluations,
+            "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.time() - began, 1),
+        }  # fmt: skip
+        write_atomically(self.folder / DONE, to_json(kept))
+        shutil.rmtree(self.folder / "run" / "checkpoints", ignore_errors=True)  # nobody goes on from them
+        return json.loads((self.folder / DONE).read_text())
+
+
+def done(folder: Path) -> dict[str, Any] | None:
+    """What is kept of a finished cell."""
+    try:
+        return json.loads((folder / DONE).read_text())
+    except FileNotFoundError:
+        return None
+
+
+def failed(folder: Path, message: str) -> None:
+    write_atomically(folder / FAILED, to_json({"message": message, "when": time.strftime("%Y-%m-%d %H:%M:%S")}))
+
+
+def room(cell: Cell) -> Room:
+    return room_needed(cell.replay_size if cell.is_atari else 0)
+
+
+def _row(step: int, policy: str, returns: np.ndarray) -> dict[str, Any]:
+    return {"step": int(step), "policy": policy, "mean": float(np.mean(returns)), "episodes": len(returns)}
+
+
+def _periods(evaluations: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """The mean return of each evaluation, by policy."""
+    if not evaluations:
+        return []
+    step, policy, returns = (evaluations[name] for name in ("step", "policy", "episode_return"))
+    pairs = dict.fromkeys(zip(step.tolist(), policy.tolist(), strict=True))
+    return [_row(at, who, returns[(step == at) & (policy == who)]) for at, who in pairs]
+
+
+def _training(episodes: dict[str, np.ndarray], steps: int) -> list[dict[str, Any]]:
+    """Mean returns of the episodes that ended in each part of training; parts without any are left out."""
+    part = np.minimum((episodes["step"] - 1) * BINS // steps, BINS - 1).astype(int)
+    ends = [(bin_ + 1) * steps // BINS for bin_ in range(BINS)]
+    filled = np.unique(part)
+    return [_row(ends[bin_], "training", episodes["episode_return"][part == bin_]) for bin_ in filled.tolist()]

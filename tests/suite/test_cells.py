@@ -1,0 +1,118 @@
+"""Suites as data: what is shipped, what a file may say, and what is said of a bad one."""
+
+from pathlib import Path
+
+import pytest
+
+from ube import UsageError
+from ube.suite import read_suite, shipped
+from ube.suite.cells import parsed
+
+SMALL = """
+about = "small"
+
+[[cells]]
+envs = ["DeepSea-v0"]
+agents = ["dqn", "ube-1step"]
+seeds = [3, 5]
+steps = 200
+set = { hidden = [4], "env.size" = 3 }
+grid = { beta = [0.1, 0.2] }
+
+[[cells]]
+envs = ["atari/pong"]
+agents = ["dqn"]
+frames = 4_000
+evaluate_every = 2_000
+evaluation_frames = 400
+protocol = "dopamine"
+"""
+
+
+def test_the_papers_suite_is_all_of_it() -> None:
+    suite = read_suite("atari57")
+    assert len({cell.id for cell in suite.cells}) == len(suite.cells) == 684 == 57 * 4 * 3
+    assert {cell.agent for cell in suite.cells} == {"dqn", "bonus", "ube-1step", "ube-nstep"}
+    assert {cell.seed for cell in suite.cells} == {0, 1, 2}
+    cell = suite.cells[0]
+    assert (cell.env, cell.steps, cell.evaluate_every, cell.evaluation_steps) == (
+        "atari/alien",
+        50_000_000,
+        250_000,
+        125_000,
+    )
+    assert (cell.replay_size, cell.overrides, cell.evaluation_policy) == (1_000_000, {}, "both")
+    montezuma = read_suite("montezuma").cells
+    assert {(cell.agent, cell.overrides.get("beta")) for cell in montezuma} == {
+        ("dqn", None), ("bonus", None), ("ube-1step", 0.016), ("ube-nstep", 0.016),
+    }  # fmt: skip
+    assert {cell.steps for cell in montezuma} == {125_000_000}
+
+
+def test_every_shipped_suite_can_be_read() -> None:
+    assert set(shipped()) == {"atari57", "montezuma", "minatar5", "deepsea", "atari-small", "demo"}
+    for name, about in shipped().items():
+        suite = read_suite(name)
+        assert suite.cells
+        assert suite.about == about
+
+
+def test_a_block_is_a_product() -> None:
+    suite = parsed("small", SMALL, "small.toml")
+    sea, pong = suite.cells[:-1], suite.cells[-1]
+    assert [(cell.agent, cell.overrides["beta"], cell.seed) for cell in sea] == [
+        (agent, beta, seed) for agent in ("dqn", "ube-1step") for beta in (0.1, 0.2) for seed in (3, 5)
+    ]
+    assert sea[0].env_args == {"size": 3}
+    assert sea[0].overrides == {"hidden": [4], "beta": 0.1}
+    assert (pong.steps, pong.seed, pong.evaluate_every, pong.evaluation_steps) == (1_000, 0, 500, 100)
+    assert pong.protocol == "dopamine"
+    assert sea[0].id.startswith("DeepSea-v0-dqn-seed3-")
+    assert len({cell.id for cell in suite.cells}) == 9
+
+
+def test_the_id_changes_with_anything_that_decides_the_result() -> None:
+    ids = {
+        parsed("a", SMALL.replace(*change), "a").cells[0].id for change in [("", ""), ("200", "201"), ("[4]", "[5]")]
+    }
+    assert len(ids) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('agents = ["dqn", "ube-1step"]', 'agents = ["dqm"]'), r"x.toml, line 6: agent .dqm. does not exist"),
+        (("seeds = [3, 5]", "seeds = -1"), r"line 7: seeds = -1: give how many"),
+        (("steps = 200", "stepps = 200"), r"line 8: 'stepps' means nothing in a block: did you mean steps\?"),
+        (("steps = 200", "steps = 2.5"), r"line 8: steps = 2.5: give a whole number"),
+        (("steps = 200", "frames = 200"), r"line 8: DeepSea-v0 is trained for steps, not frames"),
+        (("steps = 200\n", ""), r"line 5: for how long\? give steps = N"),
+        (("hidden = [4]", "hiden = [4]"), r"line 9: 'hiden' is not a field of an agent: did you mean hidden"),
+        (("beta = [0.1, 0.2]", "beta = 0.1"), r"line 10: beta = 0.1: a grid has lists"),
+        (("atari/pong", "atari/pongg"), r"line 13: no Atari game 'pongg': did you mean pong"),
+        (('"dopamine"', '"dopamin"'), r"line 18: protocol = 'dopamin': choose one of mnih2015"),
+        (("evaluate_every = 2_000", "evaluate_every = 0"), r"line 16: evaluate_every = 0: .* at least 4"),
+        (("seeds = [3, 5]", "seeds = [3, 3]"), r"line 5: DeepSea-v0, dqn, seed 3 is there twice"),
+        (('envs = ["DeepSea-v0"]', 'envs = "DeepSea-v0"'), r"line 5: envs = 'DeepSea-v0': give a list of names"),
+        (('about = "small"', 'abuot = "small"'), r"line 2: 'abuot' means nothing here: did you mean about"),
+        (('about = "small"', 'about = "small'), r"x.toml is not TOML: .* \(at line 2, column"),
+        (("[[cells]]", "[cells]"), r"x.toml is not TOML|needs at least one block"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_told_where_and_what(change: tuple[str, str], message: str) -> None:
+    assert change[0] in SMALL
+    with pytest.raises(UsageError, match=message):
+        parsed("x", SMALL.replace(*change), "x.toml")
+
+
+def test_a_file_that_is_not_there_or_no_suite(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none.toml: No such file or directory; give the path"):
+        read_suite(str(tmp_path / "none.toml"))
+    with pytest.raises(UsageError, match=r"no suite 'atari': did you mean"):
+        read_suite("atari")
+    (tmp_path / "empty.toml").write_text("")
+    with pytest.raises(UsageError, match=r"empty.toml: a suite needs at least one block"):
+        read_suite(str(tmp_path / "empty.toml"))
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match=r"bytes.toml: .*decode"):
+        read_suite(str(tmp_path / "bytes.toml"))

@@ -1,0 +1,262 @@
+"""Suites that run: each cell once, whatever happens to the others; how far they are; one file of results."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ube import UsageError
+from ube.cli import main
+from ube.runs.directory import RunDirectory
+from ube.suite import Suite, collect, run_suite, status
+from ube.suite.cells import parsed
+from ube.suite.plan import Rate, costs, room_at_once, seconds_of, warnings
+from ube.suite.status import lines, seconds_left
+from ube.suite.work import DONE, FAILED, CellTask, folder_of
+
+TINY = """
+about = "tiny"
+
+[[cells]]
+envs = ["DeepSea-v0"]
+agents = ["dqn"]
+seeds = 3
+steps = 240
+evaluation_episodes = 2
+set = { hidden = [4], batch_size = 4, warmup = 8, "env.size" = 3 }
+"""
+BROKEN = """
+[[cells]]
+envs = ["Nope-v0"]
+agents = ["dqn"]
+steps = 10
+"""
+
+
+def suite(text: str = TINY) -> Suite:
+    return parsed("tiny", text, "tiny.toml")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole suite, run once by two processes, with a cell that fails."""
+    folder = tmp_path_factory.mktemp("suites") / "tiny"
+    said: list[str] = []
+    outcome = run_suite(suite(TINY + BROKEN), folder, workers=2, said=said.append)
+    assert outcome.finished == 3
+    (broken,) = outcome.failures
+    assert "no environment 'Nope-v0'" in outcome.failures[broken]
+    assert sorted(line.split()[0] for line in said) == sorted(cell.id for cell in suite(TINY + BROKEN).cells)
+    return folder
+
+
+def test_a_finished_cell_keeps_what_counts(finished: Path) -> None:
+    cell = suite().cells[0]
+    kept = json.loads((folder_of(finished, cell) / DONE).read_text())
+    assert kept["cell"] == json.loads(json.dumps(cell.spec))
+    assert sum(row["episodes"] for row in kept["training"]) == 80
+    assert {row["policy"]: row["episodes"] for row in kept["evaluations"]} == {"greedy": 2, "own": 2}
+    assert not (folder_of(finished, cell) / "run" / "checkpoints").exists()
+
+
+def test_the_same_command_does_only_what_is_left(finished: Path) -> None:
+    whole = suite(TINY + BROKEN)
+    before = {cell.id: (folder_of(finished, cell) / DONE).stat().st_mtime_ns for cell in whole.cells[:3]}
+    found = {one.cell.id: one.state for one in status(whole, finished)}
+    assert [found[cell.id] for cell in whole.cells] == ["done"] * 3 + ["failed"]
+    assert run_suite(suite(), finished, workers=1).failures == {}
+    assert {cell.id: (folder_of(finished, cell) / DONE).stat().st_mtime_ns for cell in whole.cells[:3]} == before
+
+
+def test_the_results_are_those_of_runs_by_themselves(finished: Path, tmp_path: Path) -> None:
+    cell = suite().cells[1]
+    alone = CellTask(cell, tmp_path).run()
+    there = json.loads((folder_of(finished, cell) / DONE).read_text())
+    assert alone is not None
+    assert (alone["training"], alone["evaluations"]) == (there["training"], there["evaluations"])
+
+
+def test_a_cell_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
+    cell = suite().cells[0]
+    with RunDirectory.locked(folder_of(tmp_path, cell) / "run"):
+        assert CellTask(cell, tmp_path).run() is None
+        (first, *others) = status(suite(), tmp_path)
+        assert (first.state, {one.state for one in others}) == ("running", {"waiting"})
+    assert status(suite(), tmp_path)[0].state == "waiting"
+
+
+def test_status_reads_what_is_there(tmp_path: Path) -> None:
+    cells = suite().cells
+    runs = [folder_of(tmp_path, cell) / "run" for cell in cells]
+    for run in runs:
+        run.mkdir(parents=True)
+    (runs[0] / "metrics.jsonl").write_text(
+        '{"step": 40, "steps_per_second": 7}\n{"step": 60, "steps_per_second": 20.0}\n{"st'
+    )
+    (runs[1] / "metrics.jsonl").write_text("")
+    (folder_of(tmp_path, cells[2]) / FAILED).write_text('{"message": "why not"}')
+    with RunDirectory.locked(runs[1]):
+        found = status(suite(), tmp_path)
+    assert [(one.state, one.step) for one in found] == [("stopped", 60), ("running", 0), ("failed", 0)]
+    assert found[2].message == "why not"
+    line = lines(found)[-1]
+    assert (line.name, line.states["stopped"], line.share) == ("all", 1, 60 / 720)
+    assert seconds_left(found) is None
+    with RunDirectory.locked(runs[0]):
+        assert seconds_left(status(suite(), tmp_path)) == (180 + 240) / 20.0  # what failed is not waited for
+
+
+def test_collect_makes_one_tidy_file(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "tiny.toml"
+    file.write_text(TINY + BROKEN)
+    main(["suite", "collect", str(file), "--out", str(finished.parent)])
+    said = capsys.readouterr().out
+    assert "of 3 of 4 cells" in said
+    assert "missing: Nope-v0-dqn-seed0" in said
+    head, rows = [], []
+    for line in (finished / "results.csv").read_text().splitlines():
+        (head if line.startswith("#") else rows).append(line)
+    assert head[0] == "# suite: tiny"
+    assert head[3] == "# cells: 3 of 4 finished"
+    assert json.loads(head[2].removeprefix("# versions: "))["ube"]
+    table = list(csv.DictReader(rows))
+    assert {row["seed"] for row in table} == {"0", "1", "2"}
+    assert {row["policy"] for row in table} == {"training", "greedy", "own"}
+    assert sum(int(row["episodes"]) for row in table if row["policy"] == "training") == 3 * 80
+    assert json.loads(table[0]["env_args"]) == {"size": 3}
+
+
+def test_results_of_two_versions_are_never_mixed(finished: Path, tmp_path: Path) -> None:
+    kept = [json.loads((folder_of(finished, cell) / DONE).read_text()) for cell in suite().cells]
+    kept[1]["versions"]["numpy"] = "0.1"
+    for cell, content in zip(suite().cells, kept, strict=True):
+        folder_of(tmp_path, cell).mkdir(parents=True)
+        (folder_of(tmp_path, cell) / DONE).write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=r"cells of different versions, 2 of numpy [\d.]+; 1 of numpy 0.1: "):
+        collect(suite(), tmp_path)
+    (folder_of(tmp_path, suite().cells[1]) / DONE).unlink()
+    (tmp_path / "cells" / "of-another-suite").mkdir()
+    found = collect(suite(), tmp_path)
+    assert found.missing == [suite().cells[1]]
+    assert found.strangers == ["of-another-suite"]
+    (folder_of(tmp_path, suite().cells[1]) / DONE).write_text(json.dumps(kept[0]))
+    with pytest.raises(UsageError, match="is of another cell than its name says"):
+        collect(suite(), tmp_path)
+
+
+def test_what_a_suite_costs_by_hand() -> None:
+    text = SMALL_ATARI
+    cell = parsed("a", text, "a").cells[0]
+    assert seconds_of(cell, Rate(training=10.0, evaluation=50.0)) == 1_000 / 10 + 2 * 2 * 100 / 50
+    found = costs(parsed("a", text, "a"), {cell.kind: Rate(10.0, 50.0)})
+    assert [(cost.agent, cost.cells, cost.decisions) for cost in found] == [("dqn", 2, 2_000)]
+    assert found[0].hours == pytest.approx(2 * 108 / 3600)
+    (paper,) = costs(parsed("a", text, "a"), 400.0)
+    assert paper.hours == pytest.approx(2 * 4_000 / 400 / 3600)
+
+
+SMALL_ATARI = """
+[[cells]]
+envs = ["atari/pong", "atari/breakout"]
+agents = ["dqn"]
+frames = 4_000
+evaluate_every = 2_000
+evaluation_frames = 400
+"""
+
+
+def test_what_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = room_at_once(parsed("a", SMALL_ATARI, "a"), workers=4)
+    assert needed.memory == pytest.approx(2 * (1.5e9 + 7.064e9), rel=1e-3)  # there are only two cells
+    monkeypatch.setattr("ube.suite.plan.free_memory", lambda: 1e9)
+    monkeypatch.setattr("ube.suite.plan.free_disk", lambda folder: 1e9)
+    memory, disk = warnings(needed, tmp_path, 4)
+    assert "4 workers need 17.1 GB of memory, and 1.0 GB are free" in memory
+    assert "of disk are needed, and 1.0 GB are free" in disk
+    monkeypatch.setattr("ube.suite.plan.free_memory", lambda: None)
+    monkeypatch.setattr("ube.suite.plan.free_disk", lambda folder: 1e12)
+    assert list(warnings(needed, tmp_path, 4)) == []
+
+
+def test_plan_status_and_bad_input_from_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["suite", "plan", "atari57", "--rate", "300", "--out", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert "684 cells" in shown
+    assert "1,368" in shown  # 171 runs of 8 days
+    main(["suite", "status", "demo", "--all", "--out", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert shown.count("waiting  0 of 5,000") == 6
+    main(["suite", "plan", "--list"])
+    assert "the paper's main experiment" in capsys.readouterr().out
+    for words, message in [
+        (["plna", "demo"], "ube suite plna: did you mean plan"),
+        (["plan"], "which suite?"),
+        (["run", "demo", "--workers", "0"], "--workers 0: at least 1"),
+        (["plan", "demo", "--rate", "-1"], "--rate -1.0: it must be positive"),
+        (["collect", "demo"], "has no finished cell yet: `ube suite run demo"),
+    ]:
+        with pytest.raises(SystemExit) as stop:
+            main(["suite", *words, "--out", str(tmp_path)])
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+COMMAND = """
+import signal, sys
+from ube.cli import main
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
+    main(sys.argv[1:])
+"""
+LONG = TINY.replace("steps = 240", "steps = 60_000").replace("seeds = 3", "seeds = 1")
+
+
+def test_ctrl_c_stops_a_suite_cleanly_and_it_goes_on(tmp_path: Path) -> None:
+    """The command in a process of its own, as in a terminal; with a worker killed as well."""
+    file = tmp_path / "long.toml"
+    file.write_text(LONG)
+    long = parsed("long", LONG, "long.toml")
+    words = ["suite", "run", str(file), "--out", str(tmp_path), "--workers", "1", "--checkpoint-minutes", "1e-9"]
+    script = tmp_path / "command.py"
+    script.write_text(COMMAND)
+    process = subprocess.Popen([sys.executable, str(script), *words], stderr=subprocess.PIPE, text=True)
+    (cell,) = long.cells
+    while (one := status(long, tmp_path / "long")[0]).step < 2_000:
+        assert process.poll() is None
+        time.sleep(0.02)
+    lock = folder_of(tmp_path / "long", cell) / "run" / ".lock"
+    os.kill(int(lock.read_text()), signal.SIGKILL)  # the worker: another takes its place
+    killed_at = one.step
+    while status(long, tmp_path / "long")[0].step <= killed_at:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=100)
+    assert (process.returncode, said.splitlines()[-1]) == (130, "ube: stopped")
+    stopped = status(long, tmp_path / "long")[0]
+    assert stopped.state in ("stopped", "done")
+    assert run_suite(long, tmp_path / "long", workers=1).failures == {}
+    ended = json.loads((folder_of(tmp_path / "long", cell) / DONE).read_text())
+    straight = CellTask(cell, tmp_path / "straight").run()
+    assert straight is not None
+    assert (ended["training"], ended["evaluations"]) == (straight["training"], straight["evaluations"])
+
+
+def test_status_of_ten_thousand_cells(tmp_path: Path) -> None:
+    """A few of which began: it reads only the ends of their files."""
+    many = suite(TINY.replace("seeds = 3", "seeds = 10_000"))
+    for cell in many.cells[:20]:
+        run = folder_of(tmp_path, cell) / "run"
+        run.mkdir(parents=True)
+        with (run / "metrics.jsonl").open("w") as file:
+            file.writelines(json.dumps({"step": step, "steps_per_second": 1}) + "\n" for step in range(20_000))
+    found = status(many, tmp_path)
+    assert [one.step for one in found[:21]] == [19_999] * 20 + [0]
+    assert len(found) == 10_000
