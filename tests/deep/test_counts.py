@@ -182,7 +182,7 @@ def test_nu_is_scaled_by_the_noise_of_each_action() -> None:
     np.testing.assert_allclose(counts.nu(state, row), [[0.5, 0.5]], rtol=1e-5)  # one error of 1 is expected beforehand
     for error in (0.5, -2.0, 0.0):
         state = counts.hear(counted(counts, state, row[0], jnp.int32(1)), row[0], jnp.int32(1), jnp.float32(error))
-    expected = [[0.5, (1 + 0.25 + 4.0) / 4 / (2 + 3)]]
+    expected = [[0.5, (10 + 0.25 + 4.0) / 13 / (2 + 3)]]
     np.testing.assert_allclose(counts.nu(state, row), expected, rtol=1e-5)
     np.testing.assert_allclose(counts.nu(state, np.tile(row, (2, 1))), expected * 2, rtol=1e-5)
     assert float(counts.look(state, row[0], jnp.int32(1))[1]) == pytest.approx(expected[0][1], rel=1e-5)
@@ -201,7 +201,7 @@ def test_nu_of_bins_falls_with_the_square_of_visits_only_where_outcomes_repeat(e
     for n in (10, 100, 1_000):
         after = jax.lax.scan(again, state, None, n)[0]
         nu = np.asarray(bins.nu(after, code[None]))[0]
-        np.testing.assert_allclose(nu, [(1 + n * error**2) / (1 + n) ** 2, 1.0], rtol=1e-4)
+        np.testing.assert_allclose(nu, [(10 + n * error**2) / (10 + n) / (1 + n), 1.0], rtol=1e-4)
 
 
 BINS = BinCounts(n_actions=2, n_inputs=64, tables=16)

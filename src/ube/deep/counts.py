@@ -196,9 +196,13 @@ class BinCounts:
         return state._replace(squares=state.squares.at[jnp.arange(self.tables), code, action].add(error**2))
 
 
+NOISE_PRIOR = 10.0
+"""Errors of size 1 that a belief about the noise begins with. With one alone, exploration of DeepSea can end too early."""
+
+
 def noise_variance(squares: jax.Array, visits: jax.Array) -> jax.Array:
-    """σ² of a Normal-Gamma belief that began with one error of 1: what is left of a visit's surprise."""
-    return (1.0 + squares) / (1.0 + visits)
+    """σ² of a Normal-Gamma belief: what is left of a visit's surprise."""
+    return (NOISE_PRIOR + squares) / (NOISE_PRIOR + visits)
 
 
 def _unit(phi: jax.Array) -> jax.Array:
