@@ -198,6 +198,10 @@ def test_plan_status_and_bad_input_from_the_command(tmp_path: Path, capsys: pyte
         (["plna", "demo"], "ube suite plna: did you mean plan"),
         (["plan"], "which suite?"),
         (["run", "demo", "--workers", "0"], "--workers 0: at least 1"),
+        (["run", "demo", "--executor", "slurm"], "--executor slurm: choose local or ray"),
+        (["run", "demo", "--address", "127.0.0.1:1"], "--address 127.0.0.1:1: only of --executor ray"),
+        (["run", "demo", "--executor", "ray", "--address", "127.0.0.1:1"], "no Ray cluster at 127.0.0.1:1 ("),
+        (["run", "demo", "--executor", "ray", "--address", "there"], "--address there: write HOST:PORT"),
         (["plan", "demo", "--rate", "-1"], "--rate -1.0: it must be positive"),
         (["collect", "demo"], "has no finished cell yet: `ube suite run demo"),
     ]:

@@ -53,6 +53,9 @@ class Cell:
     evaluation_policy: str = "both"
     evaluation_episodes: int = 10
     """Of compiled environments, after training, greedy and by the agent's own policy."""
+    cpus: int = 1
+    """Threads on a cluster; as `gpus`, no part of what is asked."""
+    gpus: float = 0.0
 
     @property
     def is_atari(self) -> bool:
@@ -60,7 +63,10 @@ class Cell:
 
     @property
     def spec(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """All that decides the result."""
+        asked = dataclasses.asdict(self)
+        del asked["cpus"], asked["gpus"]
+        return asked
 
     @functools.cached_property
     def id(self) -> str:
@@ -147,7 +153,7 @@ _TIMES = {"evaluate_every": "evaluate_every", "evaluation_frames": "evaluation_s
 """Frames of Atari in the file -> decisions of a cell."""
 _KEYS = (
     "envs", "agents", "seeds", "steps", "frames", "set", "grid", "protocol", "evaluation_policy", "evaluation_episodes",
-    *_TIMES,
+    "cpus", "gpus", *_TIMES,
 )  # fmt: skip
 
 
@@ -161,8 +167,9 @@ def _block(block: dict[str, Any]) -> list[Cell]:
     grid = {key: _values(key, values) for key, values in _table(block, "grid").items()}
     common: dict[str, Any] = {key: _one_of(block, key) for key in _CHOICES if key in block}
     common |= {cell: _whole(block, key, FRAME_SKIP) // FRAME_SKIP for key, cell in _TIMES.items() if key in block}
-    if "evaluation_episodes" in block:
-        common["evaluation_episodes"] = _whole(block, "evaluation_episodes", 1)
+    common |= {key: _whole(block, key, 1) for key in ("evaluation_episodes", "cpus") if key in block}
+    if "gpus" in block:
+        common["gpus"] = _share(block, "gpus")
     cells = []
     for env, agent, chosen in itertools.product(envs, agents, itertools.product(*grid.values())):
         changes = given | dict(zip(grid, chosen, strict=True))
@@ -246,6 +253,13 @@ def _whole(block: dict[str, Any], key: str, least: int) -> int:
     if type(value) is not int or value < least:
         raise _Wrong(key, f"{key} = {value!r}: give a whole number, at least {least}")
     return value
+
+
+def _share(block: dict[str, Any], key: str) -> float:
+    value = block[key]
+    if type(value) not in (int, float) or not 0 <= value <= 1000:
+        raise _Wrong(key, f"{key} = {value!r}: give a number from 0 on, such as 0.25")
+    return float(value)
 
 
 def _line(text: str, field: str, block: int | None = None) -> str:

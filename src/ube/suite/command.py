@@ -42,6 +42,10 @@ class SuiteCommand:
     """Folder of all suites; this one is in OUT/NAME."""
     workers: Annotated[int | None, arg(metavar="N")] = None
     """Processes side by side, which share the cores; one for each core if not given."""
+    executor: Annotated[str, arg(metavar="local|ray")] = "local"
+    """Where cells run: processes of this machine, or tasks of a Ray cluster (pip install 'ube-rl[cluster]')."""
+    address: Annotated[str | None, arg(metavar="HOST:PORT")] = None
+    """Of the Ray cluster, if it is not that of this machine; all its nodes must see OUT under the same path."""
     checkpoint_minutes: Annotated[float, arg(metavar="M")] = 10.0
     """Minutes between the checkpoints of a cell: as much as a killed process can lose."""
     measure: bool = False
@@ -97,12 +101,19 @@ class SuiteCommand:
             console.print(f"[bold]warning[/bold]: {warning}")
 
     def _run(self, suite: Suite, folder: Path) -> None:
-        from ube.suite import run_suite
+        from ube.suite import run_on_ray, run_suite
 
+        if self.executor not in ("local", "ray"):
+            raise UsageError(f"--executor {self.executor}: choose local or ray")
+        if self.address is not None and self.executor != "ray":
+            raise UsageError(f"--address {self.address}: only of --executor ray")
+        run, where = (
+            (run_suite, {"workers": self.workers})
+            if self.executor == "local"
+            else (run_on_ray, {"address": self.address})
+        )
         with _watched(suite, folder) as said:
-            outcome = run_suite(
-                suite, folder, workers=self.workers, checkpoint_minutes=self.checkpoint_minutes, said=said
-            )
+            outcome = run(suite, folder, checkpoint_minutes=self.checkpoint_minutes, said=said, **where)
         _console().print(_status_table(suite, folder))
         if outcome.failures:
             for cell, why in outcome.failures.items():

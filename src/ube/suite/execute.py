@@ -1,20 +1,22 @@
-"""Runs what is left of a suite: each cell once, whatever happens to the others."""
+"""Runs what is left of a suite, on this machine or as tasks of a Ray cluster: each cell once, whatever happens to others."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ube.errors import UsageError
 from ube.machine import free_memory
 from ube.suite.cells import Suite
-from ube.suite.pool import Failure, Pool
+from ube.suite.pool import GRACE, Failure, Pool, Task, answer, few_threads
 from ube.suite.work import CellTask, done, failed, folder_of
 
 RETRIES = 3
 """How often a cell goes on from its checkpoint after its process died."""
+Said = Callable[[str], None]
 
 
 class Outcome(NamedTuple):
@@ -30,24 +32,113 @@ def threads_each(workers: int) -> int:
 
 def run_suite(
     suite: Suite, folder: Path, *, workers: int | None = None, checkpoint_minutes: float = 10.0,
-    said: Callable[[str], None] = lambda text: None,
+    said: Said = lambda text: None,
 ) -> Outcome:  # fmt: skip
     """On this machine. Cells that are done are left alone; Ctrl-C stops with a checkpoint of those that run."""
     workers = workers or os.cpu_count() or 1
     if workers < 1:
         raise UsageError(f"workers={workers}: at least 1")
-    left = [CellTask(cell, folder, checkpoint_minutes) for cell in suite.cells if done(folder_of(folder, cell)) is None]
+    with Pool(workers, threads=threads_each(workers), memory=free_memory(), retries=RETRIES) as pool:
+        return _settled(suite, folder, pool.finish(_left(suite, folder, checkpoint_minutes)), said)
+
+
+def run_on_ray(
+    suite: Suite, folder: Path, *, address: str | None = None, checkpoint_minutes: float = 10.0,
+    said: Said = lambda text: None,
+) -> Outcome:  # fmt: skip
+    """On an existing cluster, whose nodes all see `folder` under the same path. A cell whose node is lost goes on from its
+    checkpoint on another one."""
+    ray = _connected(address)
+    try:
+        return _settled(suite, folder, _on_ray(ray, _left(suite, folder.absolute(), checkpoint_minutes)), said)
+    finally:
+        ray.shutdown()
+
+
+def _left(suite: Suite, folder: Path, checkpoint_minutes: float) -> list[CellTask]:
+    cells = [cell for cell in suite.cells if done(folder_of(folder, cell)) is None]
+    return [CellTask(cell, folder, checkpoint_minutes) for cell in cells]
+
+
+def _settled(suite: Suite, folder: Path, outcomes: Iterable[tuple[Task, Any]], said: Said) -> Outcome:
+    """Says how each cell went, and keeps why it failed beside it."""
     failures: dict[str, str] = {}
-    pool = Pool(workers, threads=threads_each(workers), memory=free_memory(), retries=RETRIES)
-    with pool:
-        for task, outcome in pool.finish(left):
-            assert isinstance(task, CellTask)
-            if outcome is None:
-                said(f"{task.name} is being run by another process: left to it")
-            elif isinstance(outcome, Failure):
-                failures[task.name] = outcome.message
-                failed(task.folder, outcome.message)
-                said(f"{task.name} failed: {outcome.message.strip().splitlines()[-1]}")
-            else:
-                said(f"{task.name} is done")
+    for task, outcome in outcomes:
+        assert isinstance(task, CellTask)
+        if outcome is None:
+            said(f"{task.name} is being run by another process: left to it")
+        elif isinstance(outcome, Failure):
+            failures[task.name] = outcome.message
+            failed(task.folder, outcome.message)
+            said(f"{task.name} failed: {outcome.message.strip().splitlines()[-1]}")
+        else:
+            said(f"{task.name} is done")
     return Outcome(sum(done(folder_of(folder, cell)) is not None for cell in suite.cells), failures)
+
+
+# -------------------------------------------------------------------- ray
+
+
+_ON_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+
+def _connected(address: str | None) -> Any:
+    if address is not None:
+        _reached(address)
+        if address.startswith("127."):
+            os.environ.setdefault(_ON_LOOPBACK, "0")  # Ray would look for it on the outer address of this machine
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--executor ray needs Ray: pip install 'ube-rl[cluster]'") from None
+    try:
+        ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
+    except ConnectionError:
+        raise UsageError(f"no Ray cluster on this machine: {_REMEDY}") from None
+    return ray
+
+
+_REMEDY = "`ray start --head` starts one, and --address HOST:PORT says where it is"
+
+
+def _reached(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"--address {address}: write HOST:PORT")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"no Ray cluster at {address} ({error}): {_REMEDY}") from None
+
+
+def _on_ray(ray: Any, tasks: list[CellTask]) -> Iterator[tuple[Task, Any]]:
+    """Tasks and their outcomes as they get ready. After Ctrl-C, those that run get time for a checkpoint."""
+    waiting = {_asked(ray, task): task for task in tasks}
+    try:
+        while waiting:
+            (reference, *_), _ = ray.wait(list(waiting), num_returns=1)
+            yield waiting.pop(reference), _answered(ray, reference)
+    except KeyboardInterrupt:
+        for reference in waiting:
+            ray.cancel(reference)
+        ray.wait(list(waiting), num_returns=len(waiting), timeout=GRACE)
+        raise
+
+
+def _asked(ray: Any, task: CellTask) -> Any:
+    """Ray itself begins a task again whose process or node is lost."""
+    options = {
+        "num_cpus": task.cell.cpus, "num_gpus": task.cell.gpus, "memory": task.memory, "max_retries": RETRIES,
+        "name": task.name, "runtime_env": {"env_vars": few_threads(task.cell.cpus)},
+    }  # fmt: skip
+    patient = CellTask(task.cell, task.suite_folder, task.checkpoint_minutes, patience=120.0)
+    return ray.remote(answer).options(**options).remote(patient)
+
+
+def _answered(ray: Any, reference: Any) -> Any:
+    try:
+        kind, content = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        return Failure("died", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+    return content if kind == "done" else Failure(kind, content)

@@ -68,7 +68,7 @@ class Pool:
     ) -> None:  # fmt: skip
         self.processes = processes or os.cpu_count() or 1
         self.memory, self.retries = memory, retries
-        self.environment = {**_few_threads(threads), **environment}
+        self.environment = {**few_threads(threads), **environment}
         self.workers: list[_Worker] = []
         self.busy: dict[Connection, tuple[_Worker, Task]] = {}
 
@@ -162,7 +162,7 @@ class Pool:
         self.workers = [other for other in self.workers if other is not worker]
 
 
-def _few_threads(threads: int) -> dict[str, str]:
+def few_threads(threads: int) -> dict[str, str]:
     """For numpy and XLA, which read these once, when they are imported."""
     few = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
     if threads > 1:
@@ -185,10 +185,10 @@ def _work(pipe: Connection, parent: int) -> None:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     with suppress(KeyboardInterrupt, EOFError):
         while True:
-            pipe.send(_answer(pipe.recv()))
+            pipe.send(answer(pipe.recv()))
 
 
-def _answer(task: Task) -> tuple[str, Any]:
+def answer(task: Task) -> tuple[str, Any]:
     try:
         return "done", task.run()
     except UsageError as error:

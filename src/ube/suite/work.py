@@ -32,6 +32,8 @@ class CellTask:
     cell: Cell
     suite_folder: Path
     checkpoint_minutes: float = 10.0
+    patience: float = 0.0
+    """Seconds to wait for a process that is still at the cell, such as one that is being killed."""
 
     @property
     def name(self) -> str:
@@ -51,10 +53,14 @@ class CellTask:
 
     def run(self) -> dict[str, Any] | None:
         """What is kept of the run; None if another process is at it."""
-        try:
-            return self._trained()
-        except BusyError:
-            return None
+        end = time.monotonic() + self.patience
+        while True:
+            try:
+                return self._trained()
+            except BusyError:
+                if time.monotonic() > end:
+                    return None
+                time.sleep(1.0)
 
     def _trained(self) -> dict[str, Any]:
         from ube.runs import Schedule, train
