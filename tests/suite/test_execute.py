@@ -1,11 +1,13 @@
 """Suites that run: each cell once, whatever happens to the others; how far they are; one file of results."""
 
 import csv
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -29,7 +31,7 @@ agents = ["dqn"]
 seeds = 3
 steps = 240
 evaluation_episodes = 2
-set = { hidden = [4], batch_size = 4, warmup = 8, "env.size" = 3 }
+set = { hidden = [4], batch_size = 4, warmup = 8, epsilon_end = 0.123456789, "env.size" = 3 }
 """
 BROKEN = """
 [[cells]]
@@ -89,6 +91,17 @@ def test_a_cell_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
         (first, *others) = status(suite(), tmp_path)
         assert (first.state, {one.state for one in others}) == ("running", {"waiting"})
     assert status(suite(), tmp_path)[0].state == "waiting"
+
+
+def test_a_look_at_a_suite_does_not_keep_a_cell_from_starting(tmp_path: Path) -> None:
+    """status locks a run for a moment, to see whether another does."""
+    with RunDirectory.locked(tmp_path):
+        pass
+    with (tmp_path / ".lock").open() as looked:
+        fcntl.flock(looked, fcntl.LOCK_SH)
+        threading.Timer(0.2, fcntl.flock, (looked.fileno(), fcntl.LOCK_UN)).start()
+        with RunDirectory.locked(tmp_path):
+            pass
 
 
 def test_status_reads_what_is_there(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from ube.runs.arrays import load_arrays, save_arrays
 
 Columns = dict[str, np.ndarray]
 CONFIG, STATE, LOCK = "config.json", "state.safetensors", ".lock"
+TRIES = 10
 ROWS = ("episodes", "metrics", "evaluations")
 
 
@@ -35,14 +37,12 @@ class RunDirectory:
             raise UsageError(f"{path} is a file: choose another place (--out)")
         path.mkdir(parents=True, exist_ok=True)
         with (path / LOCK).open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _taken(file):
                 file.seek(0)
                 raise BusyError(
                     f"{path} is being written by another run (process {file.read().strip()}): wait for it, or choose "
                     "another place (--out)"
-                ) from None
+                )
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
@@ -106,3 +106,15 @@ class RunDirectory:
     def load_state(self, like: Any) -> Any:
         """The saved state, in the shape of `like` (arrays or their shapes)."""
         return load_arrays(self.path / STATE, like)
+
+
+def _taken(file: IO[str]) -> bool:
+    """Locks it. `ube suite status` holds a lock for a moment when it looks, so one try is not enough."""
+    for _ in range(TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.05)
+        else:
+            return True
+    return False

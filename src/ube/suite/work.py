@@ -86,7 +86,7 @@ class CellTask:
             "cell": cell.spec, "versions": run.config["versions"], "evaluations": evaluations,
             "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.time() - began, 1),
         }  # fmt: skip
-        write_atomically(self.folder / DONE, to_json(kept))
+        write_atomically(self.folder / DONE, to_json(kept, digits=17))
         shutil.rmtree(self.folder / "run" / "checkpoints", ignore_errors=True)  # nobody goes on from them
         return json.loads((self.folder / DONE).read_text())
 
