@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import tempfile
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from ube._version import __version__
 def versions() -> dict[str, str]:
     packages = ("numpy", "scipy", "numba", "matplotlib", "jax", "flax", "optax", "gymnax")
     found = {name: metadata.version(name) for name in packages}
+    with suppress(metadata.PackageNotFoundError):
+        found["ale-py"] = metadata.version("ale-py")
     return {"ube": __version__, "python": platform.python_version(), **found}
 
 

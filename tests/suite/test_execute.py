@@ -18,7 +18,7 @@ from ube.cli import main
 from ube.runs.directory import RunDirectory
 from ube.suite import Suite, collect, run_suite, status
 from ube.suite.cells import parsed
-from ube.suite.plan import Rate, costs, room_at_once, seconds_of, warnings
+from ube.suite.plan import Rate, costs, measured, room_at_once, seconds_of, warnings
 from ube.suite.status import lines, seconds_left
 from ube.suite.work import DONE, FAILED, CellTask, folder_of
 
@@ -100,8 +100,8 @@ def test_a_look_at_a_suite_does_not_keep_a_cell_from_starting(tmp_path: Path) ->
     with (tmp_path / ".lock").open() as looked:
         fcntl.flock(looked, fcntl.LOCK_SH)
         threading.Timer(0.2, fcntl.flock, (looked.fileno(), fcntl.LOCK_UN)).start()
-        with RunDirectory.locked(tmp_path):
-            pass
+        with RunDirectory.locked(tmp_path) as directory:
+            assert (directory.path / ".lock").read_text() == str(os.getpid())
 
 
 def test_status_reads_what_is_there(tmp_path: Path) -> None:
@@ -153,6 +153,9 @@ def test_results_of_two_versions_are_never_mixed(finished: Path, tmp_path: Path)
         (folder_of(tmp_path, cell) / DONE).write_text(json.dumps(content))
     with pytest.raises(UsageError, match=r"cells of different versions, 2 of numpy [\d.]+; 1 of numpy 0.1: "):
         collect(suite(), tmp_path)
+    (folder_of(tmp_path, suite().cells[1]) / DONE).write_text('{"cell": ')
+    with pytest.raises(UsageError, match=r"done.json is damaged .* remove it, and its cell is run again"):
+        collect(suite(), tmp_path)
     (folder_of(tmp_path, suite().cells[1]) / DONE).unlink()
     (tmp_path / "cells" / "of-another-suite").mkdir()
     found = collect(suite(), tmp_path)
@@ -182,6 +185,20 @@ frames = 4_000
 evaluate_every = 2_000
 evaluation_frames = 400
 """
+
+
+def test_rates_are_measured_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    rates = measured(suite(), tmp_path, 1, anew=False, say=said.append)
+    (rate,) = rates.values()
+    assert min(rate) > 0
+    assert [line.startswith("measuring dqn on DeepSea-v0: ") for line in said] == [True]
+    kept = json.loads((tmp_path / "rates.json").read_text())
+    assert kept["rates"] == {suite().cells[0].kind: pytest.approx(list(rate), rel=1e-5)}
+    assert measured(suite(), tmp_path, 1, anew=False, say=said.append).keys() == rates.keys()
+    assert len(said) == 1
+    with pytest.raises(UsageError, match="measuring dqn on Nope-v0: no environment 'Nope-v0'"):
+        measured(suite(BROKEN), tmp_path, 1, anew=False, say=said.append)
 
 
 def test_what_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

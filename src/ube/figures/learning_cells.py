@@ -23,11 +23,10 @@ from typing import Any, Literal
 import numpy as np
 
 from ube.deep.config import agent_config
+from ube.suite.work import EVALUATION_SEEDS
 from ube.tabular.simulate import episodes_to_solve
 
 Result = dict[str, Any]
-EVALUATION_SEEDS = 2_000_000
-"""Added to the seed of a cell: evaluation must not replay the random numbers of training."""
 
 
 @dataclass(frozen=True)

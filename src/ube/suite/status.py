@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -90,8 +89,7 @@ def lines(found: list[CellStatus]) -> list[Line]:
     return [*(_line(agent, [one for one in found if one.cell.agent == agent]) for agent in agents), _line("all", found)]
 
 
-def _line(name: str, found: Iterable[CellStatus]) -> Line:
-    found = list(found)
+def _line(name: str, found: list[CellStatus]) -> Line:
     made, asked = sum(min(one.step, one.cell.steps) for one in found), sum(one.cell.steps for one in found)
     return Line(name, Counter(one.state for one in found), made / asked)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ube.errors import BusyError
+from ube.errors import BusyError, UsageError
 from ube.files import to_json, write_atomically
 from ube.machine import Room, room_needed
 from ube.suite.cells import Cell
@@ -41,7 +41,7 @@ class CellTask:
 
     @property
     def program(self) -> str:
-        return self.cell.kind if not self.cell.is_atari else f"{self.cell.env} {self.cell.kind}"
+        return f"{self.cell.env} {self.cell.kind}"
 
     @property
     def memory(self) -> float:
@@ -97,6 +97,8 @@ def done(folder: Path) -> dict[str, Any] | None:
         return json.loads((folder / DONE).read_text())
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise UsageError(f"{folder / DONE} is damaged ({error}): remove it, and its cell is run again") from None
 
 
 def failed(folder: Path, message: str) -> None:
