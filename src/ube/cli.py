@@ -256,7 +256,7 @@ class Report:
     """Write one self-contained page, DIR/index.html, from the results in a folder."""
 
     dir: Annotated[Positional[Path], arg(metavar="DIR")]
-    """A folder that `ube reproduce` wrote to."""
+    """A folder that `ube reproduce`, `ube train` or `ube suite run` wrote to."""
     markdown: Annotated[Path | None, arg(metavar="FILE.md")] = None
     """Write the printed tables to this file instead, as Markdown."""
 
@@ -344,7 +344,7 @@ def print_tables(results: dict[str, Any]) -> None:
     console = _console()
     console.print(f"\n[bold]{results['title']}[/bold]")
     for summary in summary_tables(EXPERIMENTS[results["name"]].headline(results)):
-        table = Table("agent", *summary.columns, title=summary.title)
+        table = Table(summary.corner, *summary.columns, title=summary.title)
         for cells in summary.rows:
             table.add_row(*cells)
         console.print(table)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ube.figures.charts import Chart, of_bins
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import Cell, Result, binned
 from ube.figures.results import Row, evaluations, row, rows_of, rows_of_metrics
@@ -144,6 +145,11 @@ def _beside_public(game: str, frames: int, curves: dict[str, Any]) -> list[Row]:
     return rows
 
 
+def charts(results: Results) -> list[Chart]:
+    curves, frames = results["data"]["curves"], results["settings"]["frames"]
+    return of_bins(curves, dict.fromkeys(curves, frames), "frames", "training score (mean, 95 %)")
+
+
 @contextmanager
 def plot_curves(results: Results) -> Iterator[Any]:
     data, frames = results["data"], results["settings"]["frames"]
@@ -192,6 +198,7 @@ DOPAMINE = Experiment(
     job=job,
     plots={"atari-dopamine": plot_curves},
     headline=partial(rows_of_metrics, metrics=("training_return", "seeds_within_public_spread")),
+    charts=charts,
     keeps_cells=True,
 )  # fmt: skip
 
@@ -215,5 +222,6 @@ EXPERIMENT = Experiment(
     job=job,
     plots={"atari": plot_curves},
     headline=partial(rows_of_metrics, metrics=METRICS),
+    charts=charts,
     keeps_cells=True,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ube.figures.charts import Chart, with_error
 from ube.figures.experiment import Experiment, Progress, Results, run_grouped
 from ube.figures.results import Row, quartiles, row, rows_of
 from ube.figures.style import LOOKS, canvas, draw, legend_below
@@ -95,6 +96,21 @@ def _curves(runs: list[Run]) -> np.ndarray:
     return np.cumsum([run.regret for run in runs], axis=1)
 
 
+def charts(results: Results) -> list[Chart]:
+    data = results["data"]
+    return [
+        Chart(
+            f"regret, {case}", "episodes", "regret (mean ± 1.96 standard errors)",
+            [
+                with_error(name, data["episodes"], data["curves"][f"{case}/{name}"], 1.96)
+                for name in (*UBE, data["best_bonus"][case])
+            ],
+            log_x=True,
+        )
+        for case in CASES
+    ]  # fmt: skip
+
+
 def headline(results: Results) -> list[Row]:
     """All but the sweep: of the bonuses only the best of each case."""
     best = {case: float(name.split("=")[1]) for case, name in results["data"]["best_bonus"].items()}
@@ -176,4 +192,5 @@ EXPERIMENT = Experiment(
     job=job,
     plots={"chain": plot_regret, "chain-sweep": plot_sweep},
     headline=headline,
+    charts=charts,
 )

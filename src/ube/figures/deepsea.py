@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ube.deep.config import PRESETS
+from ube.figures.charts import of_growth
+from ube.figures.deepsea_maps import look, maps, plot_maps
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
 from ube.figures.results import Row, evaluations, quartiles, row, rows_of, rows_of_metrics
@@ -126,34 +128,10 @@ def _tuning(tuning: dict[str, Any], workers: Workers) -> tuple[list[Row], dict[s
 
 
 def _picture(picture: dict[str, Any], seed: int, workers: Workers) -> dict[str, Any]:
-    """u over the grid at the looks nearest to the episodes asked for."""
     size = picture["size"]
     (result,) = workers.run("deepsea, picture", [cell(ABLATED, {}, size, picture["cap"], seed, watch=look)])
-    looks = result["watched"]
-    nearest = [min(range(len(looks)), key=lambda i: abs(looks[i]["episode"] - asked)) for asked in picture["episodes"]]
-    return {
-        "agent": ABLATED,
-        "size": size,
-        "episodes_to_solve": result["episodes_to_solve"],
-        "looks": [looks[i] for i in sorted(set(nearest))],
-    }
-
-
-def look(session: Any, chunk: Any) -> dict[str, Any]:
-    """√max_a u in every cell (row, column), and the visits in the replay, which holds the last 20,000 decisions."""
-    import jax
-
-    shape = session.env.observation_shape
-    n_cells = shape[0] * shape[1]
-    everywhere = np.eye(n_cells, dtype=bool).reshape(n_cells, *shape)
-    think = jax.vmap(session.loop.think, in_axes=(None, 0, None, None))
-    u = np.asarray(think(session.learner, everywhere, jax.random.key(0), session.knobs).u)
-    visits = np.asarray(session.carry.replay.rows.observation).sum(0)
-    return {
-        "episode": chunk.step // shape[0],
-        "root_u": np.sqrt(u.max(1)).reshape(shape).round(5).tolist(),
-        "visits": visits.tolist(),
-    }
+    solved = result["episodes_to_solve"]
+    return {"agent": ABLATED, "size": size, "episodes_to_solve": solved, "looks": result["watched"]}
 
 
 @contextmanager
@@ -237,32 +215,6 @@ def _draw_ablation(axis: Any, results: Results) -> None:
     axis.legend(loc="lower left")
 
 
-@contextmanager
-def plot_picture(results: Results) -> Iterator[Any]:
-    """Reachable cells only: a column is at most the row."""
-    picture = results["data"]["picture"]
-    size, looks = picture["size"], picture["looks"]
-    unreachable = np.triu(np.ones((size, size), bool), 1)
-    grids = {"√max u": "root_u", "log₁₀(1 + visits)": "visits"}
-    with canvas(columns=len(looks), rows=2, width=1.7, height=1.75) as (figure, axes):
-        for label, (axis_row, key) in zip(grids, zip(axes, grids.values(), strict=True), strict=True):
-            shown = [np.array(one[key], float) for one in looks]
-            shown = [np.log10(1 + grid) for grid in shown] if key == "visits" else shown
-            masked = [np.ma.masked_where(unreachable, grid) for grid in shown]
-            top = max(grid.max() for grid in masked)
-            for axis, grid, one in zip(axis_row, masked, looks, strict=True):
-                image = axis.imshow(grid, vmin=0.0, vmax=top, cmap="viridis" if key == "root_u" else "cividis")
-                axis.set(xticks=[], yticks=[])
-                axis.grid(False)
-                if key == "root_u":
-                    axis.set_title(f"after {one['episode']:,} episodes")
-            figure.colorbar(image, ax=list(axis_row), label=label, shrink=0.85)
-        solved = picture["episodes_to_solve"]
-        when = f"solved at episode {solved:,}" if solved is not None else "not solved"
-        figure.suptitle(f"{picture['agent']}, N = {size}, one seed, {when}: rows down, columns right", fontsize=8.5)
-        yield figure
-
-
 EXPERIMENT = Experiment(
     name="deepsea",
     title="DeepSea, learning agents: episodes to solve against the size",
@@ -277,7 +229,9 @@ EXPERIMENT = Experiment(
         "of their own (its score counts twice the cap where unsolved). A run ends when it is solved or out of episodes; then "
         "evaluation_return is of ten episodes, greedy and without learning, own_policy_return the same by the agent's own "
         "policy. The maps show where ube-deep is uncertain as it "
-        "learns, √max u over actions for every cell, and where it has been."
+        "learns (√u, the larger of the two actions), what a tabular Bayesian who saw the same decisions would not know (the "
+        "exact standard deviation of Q under the agent's policy; rewards that vary by 1, a flat prior over where an action "
+        "leads), and where it has been."
     ),
     scales={
         "quick": {
@@ -297,10 +251,12 @@ EXPERIMENT = Experiment(
         },
     },
     job=job,
-    plots={"deepsea": plot_solving, "deepsea-uncertainty": plot_picture},
+    plots={"deepsea": plot_solving, "deepsea-uncertainty": plot_maps},
     headline=partial(
         rows_of_metrics,
         metrics=("tuned_setting", "episodes_to_solve", "solved_seeds", "evaluation_return", "own_policy_return"),
     ),
+    charts=partial(of_growth, size_name="size", x_label="size N", panels=[("all agents", {"case": None})]),
+    maps=maps,
     keeps_cells=True,
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ube.figures.charts import of_growth
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.results import row, rows_of_metrics
 from ube.figures.solving import Build, plot_times, solve_times, summarise
@@ -89,4 +90,5 @@ EXPERIMENT = Experiment(
     job=job,
     plots={"deepsea-tabular": partial(plot_times, size_name="size", x_label="size N", panels=_PANELS)},
     headline=partial(rows_of_metrics, metrics=('tuned_setting', 'episodes_to_solve', 'growth_exponent')),
+    charts=partial(of_growth, size_name="size", x_label="size N", panels=_PANELS),
 )  # fmt: skip

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ube.figures.results import Row
 from ube.tabular.simulate import Cell, Run, run_cells
+
+if TYPE_CHECKING:
+    from ube.figures.charts import Chart
 
 Results = dict[str, Any]
 Progress = Callable[[str, int, int], None]
@@ -30,6 +33,10 @@ class Experiment:
     """File name -> a function of a results file that gives a figure."""
     headline: Callable[[Results], list[Row]]
     """The summary rows worth printing."""
+    charts: Callable[[Results], list[Chart]] = lambda results: []
+    """What the page draws itself."""
+    maps: Callable[[Results], dict[str, Any] | None] = lambda results: None
+    """Grids through which the page has a slider: title, size, labels of the grids, looks (grid by grid, and the episode)."""
     keeps_cells: bool = False
     """The job takes a fourth argument: the folder where finished cells are kept, so that a stopped run goes on."""
 

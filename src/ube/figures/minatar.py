@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ube.deep.config import PRESETS
+from ube.figures.charts import Chart, of_bins
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
 from ube.figures.results import Row, evaluations, row, rows_of, rows_of_metrics
@@ -112,6 +113,11 @@ def _tuning(tuning: dict[str, Any], workers: Workers) -> tuple[list[Row], dict[s
     )  # fmt: skip
 
 
+def charts(results: Results) -> list[Chart]:
+    curves, steps = results["data"]["curves"], results["settings"]["steps"]
+    return of_bins(curves, dict.fromkeys(curves, steps), "steps", "training return (mean, 95 %)")
+
+
 @contextmanager
 def plot_curves(results: Results) -> Iterator[Any]:
     data, settings = results["data"], results["settings"]
@@ -184,5 +190,6 @@ EXPERIMENT = Experiment(
     job=job,
     plots={"minatar": plot_curves, "minatar-scores": plot_scores},
     headline=partial(rows_of_metrics, metrics=("tuned_setting", *METRICS, "iqm_training", "iqm_evaluation")),
+    charts=charts,
     keeps_cells=True,
 )  # fmt: skip

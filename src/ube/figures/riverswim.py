@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ube.figures.charts import Chart, with_error
 from ube.figures.experiment import Experiment, Key, Progress, Results, run_grouped
 from ube.figures.results import Row, quartiles, row, rows_of_metrics
 from ube.figures.style import canvas, draw, legend_below
@@ -61,6 +62,17 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress) -> Result
     return {"summary": summary, "data": {"episodes": at, "curves": curves}}
 
 
+def charts(results: Results) -> list[Chart]:
+    data = results["data"]
+    return [
+        Chart(
+            f"regret, {case}", "episodes", "regret (mean, 95 %)",
+            [with_error(name, data["episodes"], curve, 1.0) for name, curve in curves.items()], log_x=True, log_y=True,
+        )
+        for case, curves in data["curves"].items()
+    ]  # fmt: skip
+
+
 @contextmanager
 def plot_regret(results: Results) -> Iterator[Any]:
     data = results["data"]
@@ -91,4 +103,5 @@ EXPERIMENT = Experiment(
     job=job,
     plots={"riverswim": plot_regret},
     headline=partial(rows_of_metrics, metrics=("tuned_setting", "regret", "median_regret")),
+    charts=charts,
 )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ube.deep.config import PRESETS
+from ube.figures.charts import Chart, of_bins
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.learning_cells import LearningCell, Result
 from ube.figures.results import Row, evaluations, quartiles, row, rows_of_metrics
@@ -112,6 +113,11 @@ def _rows(agent: str, setting: dict[str, Any], runs: list[Result]) -> list[Row]:
     ]
 
 
+def charts(results: Results) -> list[Chart]:
+    data = results["data"]
+    return of_bins(data["curves"], data["steps"], "steps", "success rate (mean, 95 %)")
+
+
 @contextmanager
 def plot_success(results: Results) -> Iterator[Any]:
     data = results["data"]
@@ -183,5 +189,6 @@ EXPERIMENT = Experiment(
             "evaluation_return", "own_policy_return",
         ),
     ),
+    charts=charts,
     keeps_cells=True,
 )  # fmt: skip

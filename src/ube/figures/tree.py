@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ube.figures.charts import of_growth
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.results import rows_of_metrics
 from ube.figures.solving import plot_times, solve_times, summarise
@@ -49,4 +50,5 @@ EXPERIMENT = Experiment(
     job=job,
     plots={"tree": partial(plot_times, size_name="depth", x_label="depth L", panels=[("tree", {})])},
     headline=partial(rows_of_metrics, metrics=("episodes_to_solve", "growth_exponent")),
+    charts=partial(of_growth, size_name="depth", x_label="depth L", panels=[("tree", {})]),
 )

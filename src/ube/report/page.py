@@ -11,6 +11,7 @@ from typing import Any
 from ube._version import __version__
 from ube.errors import UsageError
 from ube.files import write_atomically
+from ube.report.runs import read_runs, run_charts, to_draw
 from ube.report.tables import number, summary_tables
 
 
@@ -18,33 +19,46 @@ def write_page(folder: Path) -> Path:
     """Writes folder/index.html and returns its path."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    experiments, runs = read_results(folder), read_runs(folder)
+    if not experiments and not runs:
+        raise UsageError(
+            f"{folder}: no results.json and no run in it or one level below; run `ube reproduce` or `ube train` first"
+        )
     loader = PackageLoader("ube.report", ".")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["number"] = number
-    page = environment.get_template("page.html.j2").render(experiments=read_results(folder), version=__version__)
+    environment.filters |= {
+        "number": number,
+        "pretty": lambda content: json.dumps(content, indent=1, ensure_ascii=False),
+    }
+    charts = {str(i): e["charts"] for i, e in enumerate(experiments) if e["charts"]}
+    data = {
+        "charts": charts | ({"runs": run_charts(runs)} if runs else {}),
+        "maps": {str(i): e["maps"] for i, e in enumerate(experiments) if e["maps"]},
+    }
+    page = environment.get_template("page.html.j2").render(
+        experiments=experiments, runs=runs, data=data, version=__version__
+    )
     write_atomically(folder / "index.html", page)
     return folder / "index.html"
 
 
 def write_markdown(folder: Path, file: Path) -> None:
     """The tables that `ube reproduce` prints, each with the command that made it, and links to the figures."""
-    from ube.figures import EXPERIMENTS
-
     parts = [
         "# Results\n",
         f"Made by `ube report {folder.as_posix()} --markdown {file.as_posix()}` from the files it names.\n",
     ]
-    for results in read_results(folder):
+    found = read_results(folder)
+    if not found:
+        raise UsageError(f"{folder}: no results.json in it or one level below; run `ube reproduce` first")
+    for results in found:
         source = Path(os.path.relpath(folder, file.parent)) / results["name"]
         seeds, versions = results["seeds"], ", ".join(f"{k} {v}" for k, v in results["versions"].items())
         parts += [f"## {results['title']}\n", results["note"] + "\n"]
         parts += [f"![{figure}]({(source / figure).as_posix()}.png)\n" for figure in results["figures"]]
-        known = EXPERIMENTS.get(results["name"])
-        parts += [
-            table.markdown() for table in summary_tables(known.headline(results) if known else results["summary"])
-        ]
+        parts += [table.markdown() for table in results["tables"]]
         parts.append(
             f"`{results['command']}`, {seeds['count']} seeds from {seeds['first']}, {results['seconds']} s, {versions}: "
             f"[{results['name']}/results.json]({(source / 'results.json').as_posix()})\n"
@@ -53,14 +67,15 @@ def write_markdown(folder: Path, file: Path) -> None:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """Every results file of an experiment in a folder or one level below, with its figures as base64."""
+    """Every results file of an experiment in a folder or one level below, with its figures as base64, the tables worth
+    printing, and what the page draws itself."""
     files = sorted(folder.glob("*/results.json")) or sorted(folder.glob("results.json"))
-    if not files:
-        raise UsageError(f"{folder}: no results.json in it or one level below; run `ube reproduce` first")
     return [_read(path) for path in files]
 
 
 def _read(path: Path) -> dict[str, Any]:
+    from ube.figures import EXPERIMENTS
+
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
         figures = [path.parent / f"{name}.svg" for name in results["figures"]]
@@ -74,6 +89,11 @@ def _read(path: Path) -> dict[str, Any]:
         if not (all(isinstance(text, str) for text in texts) and results["seconds"] >= 0 and len(rows) + len(places)):
             raise TypeError("fields of the wrong kind")
         results["seeds"] = {key: int(results["seeds"][key]) for key in ("first", "count")}
+        known = EXPERIMENTS.get(results["name"])
+        results["tables"] = summary_tables(known.headline(results) if known else results["summary"])
+        results["charts"] = [to_draw(chart) for chart in known.charts(results)] if known else []
+        results["maps"] = known.maps(results) if known else None
+        results |= {"id": results["name"], "source": f"{path.parent.name}/{path.name}"}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path}: not a results file of ube ({type(error).__name__}: {error})") from error
     return results

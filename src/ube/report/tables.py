@@ -1,4 +1,4 @@
-"""A summary as people read it: one table per metric and case, agents down, sizes across. For terminal and Markdown."""
+"""A summary as people read it: one table per metric and case, agents down, sizes across. For terminal, Markdown and page."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any
 @dataclass(frozen=True)
 class SummaryTable:
     title: str
+    corner: str
+    """What stands in the first column."""
     columns: list[str]
     rows: list[list[str]]
 
     def markdown(self) -> str:
-        lines = [["agent", *self.columns], ["---"] * (1 + len(self.columns)), *self.rows]
+        lines = [[self.corner, *self.columns], ["---"] * (1 + len(self.columns)), *self.rows]
         return f"**{self.title}**\n\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
-_ACROSS = ("env", "size", "depth", "length")
+_ACROSS = ("env", "game", "size", "depth", "length")
+_MOST_ACROSS = 12
 
 
 def summary_tables(rows: list[dict[str, Any]]) -> list[SummaryTable]:
@@ -32,13 +35,15 @@ def summary_tables(rows: list[dict[str, Any]]) -> list[SummaryTable]:
         sizes = list(dict.fromkeys(r["setting"].get(size) for r in group)) if size else [None]
         cells = {(r["agent"], r["setting"].get(size) if size else None): cell(r) for r in group}
         name = metric.replace("_", " ")
-        tables.append(
-            SummaryTable(
-                title=f"{name}, {case}" if case else name,
-                columns=[s if isinstance(s, str) else f"{size} {s}" if size else name for s in sizes],
-                rows=[[a, *(cells.get((a, s), "") for s in sizes)] for a in dict.fromkeys(r["agent"] for r in group)],
-            )
-        )
+        title = f"{name}, {case}" if case else name
+        agents = list(dict.fromkeys(r["agent"] for r in group))
+        words = [s if isinstance(s, str) else f"{size} {s}" if size else name for s in sizes]
+        if len(sizes) > _MOST_ACROSS:
+            rows_down = [[word, *(cells.get((a, s), "") for a in agents)] for s, word in zip(sizes, words, strict=True)]
+            tables.append(SummaryTable(title, str(size), agents, rows_down))
+        else:
+            rows_down = [[a, *(cells.get((a, s), "") for s in sizes)] for a in agents]
+            tables.append(SummaryTable(title, "agent", words, rows_down))
     return tables
 
 

@@ -1,0 +1,177 @@
+"""The page in a real browser: it loads without a word on the console or a request, its controls work, names are only text."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ube.errors import UsageError
+from ube.figures.results import row
+from ube.files import to_json, write_atomically
+from ube.report import write_page
+from ube.runs.directory import RunDirectory
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+browser_test = pytest.mark.skipif(BROWSER is None, reason="no browser: apt install chromium")
+HOSTILE = "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'>"
+
+
+def results(name: str, summary: list[Any], data: Any, settings: Any = None, **more: Any) -> dict[str, Any]:
+    return {
+        "name": name, "title": f"What {name} showed", "note": "a note", "command": f"ube reproduce {name}", "scale": "quick",
+        "settings": settings or {}, "seeds": {"first": 0, "count": 2}, "versions": {"ube": "0.0"}, "seconds": 1.5,
+        "figures": [], "summary": summary, "data": data, **more,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page")
+    curves = {
+        "noise known": {
+            "ube-ucb": {"mean": [1.0, 3.0, 2.0, 8.0], "error": [0.5] * 4},
+            "psrl": {"mean": [2.0, 2.0, 4.0, 100.0], "error": [0.5] * 4},
+        },
+        "noise overrated": {"psrl": {"mean": [1.0, 2.0, 3.0, 4.0], "error": [0.1] * 4}},
+    }
+    regret = [
+        row(agent, {"case": "noise known"}, "regret", value, value - 1, value + 1)
+        for agent, value in (("ube-ucb", 1_234.0), ("psrl", 98.0))
+    ]
+    regret.append(row("greedy", {"case": "noise known"}, "regret", None))
+    looks = [
+        {"episode": 100 * i, "root_u": u, "root_variance": [[0.5, 0.0], [0.5, 0.25]], "visits": [[i, 0], [i, 0]]}
+        for i, u in enumerate(([[2.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]))
+    ]
+    picture = {"agent": "ube-deep", "size": 2, "episodes_to_solve": 12, "looks": looks}
+    solved = [row("ube-deep", {"size": size}, "episodes_to_solve", 10.0 * size, 5.0, None) for size in (10, 20)]
+    for content in (
+        results("riverswim", regret, {"episodes": [1, 10, 100, 1000], "curves": curves}),
+        results("deepsea", solved, {"picture": picture, "not_run": []}),
+        results("stranger", [row(HOSTILE, {"case": HOSTILE}, HOSTILE, 1.0)], {}, title=HOSTILE, note=HOSTILE),
+    ):
+        write_atomically(path / content["name"] / "results.json", to_json(content))
+    for seed, agent in enumerate(("dqn", HOSTILE)):
+        with RunDirectory.locked(path / f"run{seed}") as run:
+            config = {"env": f"Catch{HOSTILE}", "env_args": {}, "agent": {"name": agent}, "seed": seed, "steps": 1_000}
+            run.begin(config)
+            run.append("episodes", {"step": np.arange(10, 1_001, 10), "episode_return": np.linspace(0, 1 + seed, 100)})
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        opened = browser.new_page(viewport={"width": 1_100, "height": 900}, color_scheme="light")
+        said, asked = [], []
+        opened.on("console", lambda message: said.append(message.text))
+        opened.on("pageerror", lambda error: said.append(str(error)))
+        opened.on("request", lambda request: asked.append(request.url))
+        opened.goto(write_page(folder).as_uri())
+        yield opened
+        assert said == []
+        assert all(url.startswith(("file:", "data:")) for url in asked), asked
+        browser.close()
+
+
+def column(table: Any, index: int) -> list[str]:
+    return [line.locator("td").nth(index).inner_text() for line in table.locator("tbody tr").all()]
+
+
+@browser_test
+def test_names_are_only_text(page: Any) -> None:
+    assert page.evaluate("window.hurt") is None
+    assert HOSTILE in page.locator("#stranger h2").inner_text()
+    assert page.locator("#runs .legend button").all_inner_texts() == ["dqn, seed 0", f"{HOSTILE}, seed 1"]
+    assert page.locator("img[src=x]").count() == 0
+
+
+@browser_test
+def test_tables_sort_by_number_and_keep_what_is_unknown_last(page: Any) -> None:
+    table = page.locator("#riverswim table").first
+    assert column(table, 0) == ["ube-ucb", "psrl", "greedy"]
+    head = table.locator("th").nth(1)
+    head.click()
+    assert column(table, 1) == ["98 (97 to 99)", "1,234 (1,233 to 1,235)", "never"]
+    head.click()
+    assert column(table, 0) == ["greedy", "ube-ucb", "psrl"]  # never is the longest of times
+    table.locator("th").nth(0).press("Enter")
+    assert column(table, 0) == ["greedy", "psrl", "ube-ucb"]
+
+
+@browser_test
+def test_charts_hide_smooth_take_logarithms_and_answer_the_pointer(page: Any) -> None:
+    chart = page.locator("#riverswim .chart")
+    lines = chart.locator("path.line")
+    assert lines.evaluate_all("all => all.map(one => one.dataset.name)") == ["ube-ucb", "psrl"]
+    assert [chart.get_by_label(f"log {axis}").is_checked() for axis in "xy"] == [True, True]
+    chart.scroll_into_view_if_needed()
+    box = chart.locator("svg").first.bounding_box()
+    page.mouse.move(box["x"] + 0.97 * box["width"], box["y"] + 50)
+    assert chart.locator(".tip").inner_text() == ("episodes 1,000\npsrl: 100 (99.5 to 101)\nube-ucb: 8 (7.5 to 8.5)")
+    page.mouse.move(0, 0)
+    assert chart.locator(".tip").is_hidden()
+    before = lines.first.get_attribute("d")
+    chart.get_by_label("log y").uncheck()
+    assert lines.first.get_attribute("d") != before
+    chart.locator(".legend button").nth(1).click()
+    assert lines.evaluate_all("all => all.map(one => one.dataset.name)") == ["ube-ucb"]
+    rough = lines.first.get_attribute("d")
+    chart.get_by_label("smoothing").fill("1")
+    page.mouse.move(box["x"] + 0.97 * box["width"], box["y"] + 50)
+    assert "ube-ucb: 5 (4.5 to 5.5)" in chart.locator(".tip").inner_text()  # (2 + 8) / 2 at the end
+    assert lines.first.get_attribute("d") != rough
+    chart.locator("select").select_option(label="regret, noise overrated")
+    assert chart.locator(".legend button").all_inner_texts() == ["psrl"]
+    chart.locator(".legend button").click()
+    assert lines.evaluate_all("all => all.map(one => one.dataset.name)") == ["psrl"]
+
+
+@browser_test
+def test_the_slider_goes_through_training(page: Any) -> None:
+    maps = page.locator("#deepsea .maps")
+    names = maps.locator("canvas").evaluate_all("all => all.map(one => one.dataset.map)")
+    assert names == ["root_u", "root_variance", "visits"]
+    pixel = "canvas => Array.from(canvas.getContext('2d').getImageData(0, 0, 2, 2).data)"
+    first = maps.locator("canvas").first.evaluate(pixel)
+    assert first[:4] == [253, 231, 37, 255]  # the largest
+    assert first[7] == 0  # above the diagonal there is nothing
+    assert "after 0 episodes" in maps.inner_text()
+    maps.get_by_label("training").fill("1")
+    assert "after 100 episodes" in maps.inner_text()
+    assert maps.locator("canvas").first.evaluate(pixel)[:4] == [68, 1, 84, 255]  # nothing left to know there
+
+
+@browser_test
+def test_light_and_dark(page: Any) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(back) == "rgb(255, 255, 255)"
+    page.locator("#theme").click()
+    assert page.evaluate(back) == "rgb(22, 24, 28)"
+    page.locator("#theme").click()
+
+
+def test_the_page_holds_runs_and_their_settings(folder: Path) -> None:
+    text = write_page(folder).read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL).group(1))  # type: ignore[union-attr]
+    (chart,) = data["charts"]["runs"]
+    assert chart["series"][0]["y"][0] == 0.0
+    assert chart["series"][1]["y"][-1] == 2.0
+    assert "window.hurt = 1</script>" not in text.replace("&lt;", "")
+
+
+def test_a_folder_without_anything_and_a_run_that_is_none_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no results.json and no run"):
+        write_page(tmp_path)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"x: not a run of ube \(KeyError: 'env_args'\)"):
+        write_page(tmp_path)
