@@ -58,6 +58,8 @@ TINY: dict[str, dict[str, Any]] = {
         }
         for name, protocol in (("atari", "mnih2015"), ("atari-dopamine", "dopamine"))
     },
+    "atari57": {"agents": ["dqn"], "games": ["breakout", "pong"], "seeds": 3, "collected": None},
+    "montezuma": {"agents": ["dqn"], "games": ["montezuma_revenge"], "seeds": 3, "collected": None},
 }  # fmt: skip
 
 
@@ -79,7 +81,7 @@ def test_every_experiment_writes_results_and_figures_and_repeats_to_the_bit(name
     second = reproduce(name, tmp_path / "b", progress=lambda *step: None)
     other = reproduce(name, tmp_path / "c", seed=7, progress=lambda *step: None)
     assert first["summary"] == second["summary"]
-    assert first["summary"] != other["summary"]
+    assert (first["summary"] == other["summary"]) == EXPERIMENTS[name].reads_collected
     assert all(done == total for what, done, total in {what: (what, d, t) for what, d, t in seen}.values())
     folder = tmp_path / "a" / name
     assert json.loads((folder / "results.json").read_text()) == first
@@ -168,7 +170,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == [target]
 
 
-AWAITED = {"sparse", "minatar", "atari", "atari-dopamine"}
+AWAITED = {"sparse", "minatar", "atari", "atari-dopamine", "montezuma"}
 """Experiments whose published run is not finished: to be emptied as their results land."""
 
 

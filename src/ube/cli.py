@@ -35,6 +35,8 @@ class Reproduce:
     """How many seeds, instead of the scale's own number."""
     seed: int = 0
     """The first seed; every run is repeated to the bit from its seed."""
+    collected: Annotated[Path | None, arg(metavar="FILE.csv")] = None
+    """For atari57 and montezuma, which run nothing: the runs of a suite, as `ube suite collect` wrote them."""
     out: Path = Path("results")
     """Folder to write to."""
 
@@ -52,7 +54,15 @@ class Reproduce:
         out = self.out / "quick" if everything else self.out
         with _progress() as report:
             all_results = [
-                reproduce(name, out, scale=self.scale, seeds=self.seeds, seed=self.seed, progress=report)
+                reproduce(
+                    name,
+                    out,
+                    scale=self.scale,
+                    seeds=self.seeds,
+                    seed=self.seed,
+                    progress=report,
+                    collected=self.collected,
+                )
                 for name in names
             ]
         for results in all_results:

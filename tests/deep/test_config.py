@@ -28,8 +28,8 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     "bonus": {"epsilon_start": 1.0, "epsilon_end": 0.1, "features": "learned", "bonus_scale": 0.1},
     "boot": {"policy": "ensemble", "ensemble": 10, "randomised_prior": 3.0, "mask_probability": 0.5},
     "ube-deep": {
-        "policy": "ucb", "beta": 1.0, "beta_unit": "returns", "features": "bins", "u_predicts": "continuation",
-        "u_network": "own", "u_data": "replay", "u_learning_rate": 3e-3,
+        "policy": "ucb", "beta": 1.0, "beta_unit": "returns", "features": "bins", "noise": "learned",
+        "u_predicts": "continuation", "u_network": "own", "u_data": "replay", "u_learning_rate": 3e-3,
     },
     "greedy": {},
     "dqn-small-epsilon": {"epsilon_start": 1.0, "epsilon_end": 0.01},

@@ -210,8 +210,8 @@ PRESETS = {
             name="boot", policy="ensemble", ensemble=10, randomised_prior=3.0, mask_probability=0.5
         ),
         AgentConfig(
-            name="ube-deep", policy="ucb", beta=1.0, beta_unit="returns", features="bins", u_predicts="continuation",
-            u_network="own", u_data="replay", u_learning_rate=3e-3,
+            name="ube-deep", policy="ucb", beta=1.0, beta_unit="returns", features="bins", noise="learned",
+            u_predicts="continuation", u_network="own", u_data="replay", u_learning_rate=3e-3,
         ),
         AgentConfig(name="greedy"),
         AgentConfig(name="dqn-small-epsilon", epsilon_start=1.0, epsilon_end=0.01),

@@ -32,6 +32,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "learned features": {"features": "learned"},
     "random features": {"features": "random"},
     "learned and random features": {"features": "both"},
+    "noise known": {"noise": "known"},
     "u predicts all": {"u_predicts": "total"},
     "u a head on φ": {"u_network": "head"},
     "u learns from the stream": {"u_data": "stream"},

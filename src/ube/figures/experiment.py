@@ -37,6 +37,8 @@ class Experiment:
     """What the page draws itself."""
     maps: Callable[[Results], dict[str, Any] | None] = lambda results: None
     """Grids through which the page has a slider: title, size, labels of the grids, looks (grid by grid, and the episode)."""
+    reads_collected: bool = False
+    """Nothing is run: settings["collected"] is a file of `ube suite collect`, or None."""
     keeps_cells: bool = False
     """The job takes a fourth argument: the folder where finished cells are kept, so that a stopped run goes on."""
 

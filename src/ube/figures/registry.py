@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ube.errors import UsageError
-from ube.figures import atari, bound, chain, deepsea, deepsea_tabular, minatar, riverswim, sparse, tree
+from ube.figures import atari, atari57, bound, chain, deepsea, deepsea_tabular, minatar, riverswim, sparse, tree
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.style import save
 from ube.files import to_json, versions, write_atomically
@@ -19,14 +19,19 @@ EXPERIMENTS: dict[str, Experiment] = {
     for e in (
         chain.EXPERIMENT, bound.EXPERIMENT, tree.EXPERIMENT, deepsea_tabular.EXPERIMENT, riverswim.EXPERIMENT,
         deepsea.EXPERIMENT, sparse.EXPERIMENT, minatar.EXPERIMENT, atari.DOPAMINE, atari.EXPERIMENT,
+        atari57.EXPERIMENT, atari57.MONTEZUMA_EXPERIMENT,
     )
 }  # fmt: skip
 
 
 def reproduce(
-    name: str, out: Path, *, scale: str = "quick", seeds: int | None = None, seed: int = 0, progress: Progress
-) -> Results:
-    """Runs an experiment and writes out/name/results.json and its figures. Returns the results."""
+    name: str, out: Path, *, scale: str = "quick", seeds: int | None = None, seed: int = 0, progress: Progress,
+    collected: Path | None = None,
+) -> Results:  # fmt: skip
+    """Runs an experiment and writes out/name/results.json and its figures. Returns the results.
+
+    collected: for experiments that run nothing themselves, a file of `ube suite collect`.
+    """
     if name not in EXPERIMENTS:
         raise UsageError(f"unknown experiment {name!r}: choose one of {', '.join(EXPERIMENTS)}, or quick for all")
     experiment = EXPERIMENTS[name]
@@ -37,6 +42,11 @@ def reproduce(
         if seeds < 2:
             raise UsageError(f"seeds={seeds}: at least 2, or there is no spread to report")
         settings["seeds"] = seeds
+    if collected is not None:
+        if not experiment.reads_collected:
+            able = ", ".join(e.name for e in EXPERIMENTS.values() if e.reads_collected)
+            raise UsageError(f"{name} makes its own runs: only {able} take a collected suite")
+        settings["collected"] = str(collected)
     if seed < 0:
         raise UsageError(f"seed={seed}: it must be 0 or more")
     folder = out / name
@@ -54,6 +64,7 @@ def reproduce(
     words = ["ube", "reproduce", name, "--scale", scale]
     words += ["--seeds", str(seeds)] if seeds is not None else []
     words += ["--seed", str(seed)] if seed else []
+    words += ["--collected", str(collected)] if collected is not None else []
     results = {
         "name": name,
         "title": experiment.title,

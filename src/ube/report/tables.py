@@ -19,7 +19,7 @@ class SummaryTable:
         return f"**{self.title}**\n\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
-_ACROSS = ("env", "game", "size", "depth", "length")
+_ACROSS = ("statistic", "env", "game", "size", "depth", "length")
 _MOST_ACROSS = 12
 
 

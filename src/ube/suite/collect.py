@@ -81,6 +81,25 @@ def _difference(made_by: Counter[str]) -> str:
     )
 
 
+class ReadBack(NamedTuple):
+    head: dict[str, str]
+    """suite, command, versions, cells: as written."""
+    rows: list[dict[str, str]]
+
+
+def read_csv(path: Path) -> ReadBack:
+    """What `write_csv` wrote."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path} ({error}): give a file of `ube suite collect`") from None
+    comments = [line.removeprefix("# ").split(": ", 1) for line in lines if line.startswith("# ")]
+    table = csv.DictReader(line for line in lines if not line.startswith("#"))
+    if tuple(table.fieldnames or ()) != COLUMNS:
+        raise UsageError(f"{path} has columns {', '.join(table.fieldnames or ['none'])}: not of `ube suite collect`")
+    return ReadBack({part[0]: part[1] for part in comments if len(part) == 2}, list(table))
+
+
 def write_csv(suite: Suite, found: Collected, command: str, path: Path) -> None:
     head = {
         "suite": suite.name, "command": command, "versions": found.versions,

@@ -1,0 +1,123 @@
+"""The paper's tables and figures of 57 games: its own numbers again, and a small collected suite scored by hand."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ube.errors import UsageError
+from ube.figures import EXPERIMENTS, reproduce
+from ube.figures.results import rows_of
+from ube.stats import atari
+from ube.suite.collect import COLUMNS
+
+FRAMES = (1_000_000, 2_000_000)
+SCORES = {  # agent, game, policy -> a line for each seed, a score for each evaluation
+    ("dqn", "breakout", "greedy"): ((10.0, 30.0), (20.0, 10.0)),  # averages 15 and 20
+    ("dqn", "pong", "greedy"): ((-20.0, 21.0), (-20.0, 19.0)),
+    ("ube-nstep", "breakout", "greedy"): ((2.0, 4.0), (2.0, 2.0)),
+    ("ube-nstep", "breakout", "own"): ((1.0, 1.0), (1.0, 1.0)),
+    ("dqn", "breakout", "training"): ((500.0, 500.0), (500.0, 500.0)),  # not an evaluation
+}
+
+
+def line(agent: str, game: str, policy: str, seed: int, frames: int, score: float, **other: Any) -> dict[str, Any]:
+    return {
+        "env": f"atari/{game}", "env_args": "{}", "agent": agent, "overrides": "{}", "seed": seed, "protocol": "mnih2015",
+        "step": frames // 4, "frames": frames, "policy": policy, "mean": score, "episodes": 3, "cell": f"{agent}-{seed}",
+    } | other  # fmt: skip
+
+
+def write(path: Path, *more: dict[str, Any]) -> Path:
+    rows = [
+        line(agent, game, policy, seed, frames, score)
+        for (agent, game, policy), seeds in SCORES.items()
+        for seed, scores in enumerate(seeds)
+        for frames, score in zip(FRAMES, scores, strict=True)
+    ]
+    text = io.StringIO()
+    text.write('# suite: mine\n# versions: {"ube": "0"}\n')
+    table = csv.DictWriter(text, COLUMNS)
+    table.writeheader()
+    table.writerows([*rows, *more])
+    path.write_text(text.getvalue())
+    return path
+
+
+def run(out: Path, name: str = "atari57", collected: Path | None = None) -> dict[str, Any]:
+    return reproduce(name, out, progress=lambda *step: None, collected=collected)
+
+
+def test_without_runs_the_papers_tables_come_out_again(tmp_path: Path) -> None:
+    results = run(tmp_path)
+    first = {"case": "human-starts constants"}
+
+    def total(agent: str, statistic: str) -> float:
+        (found,) = rows_of(results, "percent_of_human", f"{agent} (paper)", statistic=statistic, **first)
+        return found["value"]
+
+    assert [round(total(agent, "median"), 2) for agent in atari.AGENTS] == [79.41, 76.73, 94.54, 126.41]
+    assert [total(agent, "above human") for agent in atari.AGENTS] == [21, 24, 26, 35]
+    assert round(total("dqn", "mean"), 2) == 688.60
+    led = {r["agent"]: r["value"] for r in rows_of(results, "wins", statistic="games led (ties: within 0.1 %)")}
+    assert list(led.values()) == [1, 7, 14, 32, 3]
+    both = [r["value"] for r in rows_of(results, "wins", "better of both ube (paper)")]
+    assert both == [51, 1, 5]
+    assert len(rows_of(results, "score_percent", "dqn (paper)", **first)) == 57
+    assert EXPERIMENTS["atari57"].charts(results) == []
+    assert results["data"]["missing"]["runs"] == 684
+
+
+def test_a_partial_suite_is_scored_shown_and_said_to_be_partial(tmp_path: Path) -> None:
+    results = run(tmp_path, collected=write(tmp_path / "r.csv"))
+    assert results["command"] == f"ube reproduce atari57 --scale quick --collected {tmp_path / 'r.csv'}"
+    first = {"case": "human-starts constants"}
+    (breakout,) = rows_of(results, "score_percent", "dqn", game="breakout", **first)
+    random, human = atari.players("breakout", "human-starts")
+    assert breakout["value"] == pytest.approx(100 * (20 - random) / (human - random), rel=1e-5)
+    (own,) = rows_of(results, "score_percent", "ube-nstep, own policy", game="breakout", **first)
+    assert own["value"] < rows_of(results, "score_percent", "ube-nstep", game="breakout", **first)[0]["value"]
+    (above,) = rows_of(results, "percent_of_human", "dqn", statistic="above human", **first)
+    pong = atari.normalised(20.0, "pong", "human-starts")
+    assert (above["value"], above["setting"]["games"]) == ((breakout["value"] > 100) + (pong > 100), 2)
+    (paper,) = rows_of(results, "percent_of_human", "dqn (paper, same games)", statistic="mean", **first)
+    assert paper["setting"]["games"] == 1  # only breakout was run by all
+    assert paper["value"] == pytest.approx(atari.paper_scores()["dqn"]["breakout"])
+    over = results["data"]["over_training"]["dqn"]
+    assert over["frames"] == list(FRAMES)
+    assert over["above_human"][1] == above["value"]
+    early = [atari.normalised(s, g, "human-starts") for g, s in (("breakout", 15.0), ("pong", -20.0))]
+    assert over["median"][0] == pytest.approx(sum(early) / 2, rel=1e-5)
+    missing = results["data"]["missing"]
+    assert (missing["runs"], missing["of"]) == (684 - 6, 684)
+    assert "breakout" in missing["games"]["dqn"]  # two of three seeds
+    assert rows_of(results, "percent_of_human", "dqn", statistic="interquartile mean", **first)[0]["low"] is not None
+    titles = [chart.title for chart in EXPERIMENTS["atari57"].charts(results)]
+    assert titles == ["games above human", "median score, percent of human", "breakout", "pong"]
+    drawn = (tmp_path / "atari57" / "atari57.svg").read_text()
+    assert "6 of 684 runs" in drawn.replace("<!-- ", "")
+
+
+def test_montezuma_is_drawn_in_raw_scores(tmp_path: Path) -> None:
+    rows = [line("ube-nstep", "montezuma_revenge", "greedy", 0, frames, 400.0) for frames in FRAMES]
+    results = run(tmp_path, "montezuma", write(tmp_path / "r.csv", *rows))
+    assert results["data"]["curves"]["montezuma_revenge"]["ube-nstep"]["mean"] == [400.0, 400.0]
+    assert list(results["data"]["curves"]) == ["montezuma_revenge"]
+
+
+def test_files_that_will_not_do_are_named(tmp_path: Path) -> None:
+    other = line("dqn", "pong", "greedy", 0, FRAMES[0], 1.0, overrides='{"beta": 1}')
+    with pytest.raises(UsageError, match="dqn was run with 2 settings"):
+        run(tmp_path, collected=write(tmp_path / "r.csv", other))
+    with pytest.raises(UsageError, match=r"none.csv"):
+        run(tmp_path, collected=tmp_path / "none.csv")
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match=r"x.csv has columns a, b: not of `ube suite collect`"):
+        run(tmp_path, collected=tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text(",".join(COLUMNS) + "\n")
+    with pytest.raises(UsageError, match="no evaluation of an Atari game"):
+        run(tmp_path, collected=tmp_path / "x.csv")
+    with pytest.raises(UsageError, match="only atari57, montezuma take a collected suite"):
+        run(tmp_path, "chain", tmp_path / "x.csv")
