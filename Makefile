@@ -35,6 +35,7 @@ bench: $(READY) ## measure solvers and training loops; PEERS=PYTHON with their p
 	$(BIN)/python -m benchmarks.sparse_sweep --out docs/results/benchmarks/sparse_sweep.json
 	$(BIN)/python -m benchmarks.exact_variance --out docs/results/benchmarks/exact_variance.json
 	$(BIN)/python -m benchmarks.training_rate --out docs/results/benchmarks/training_rate.json $(if $(PEERS),--peers $(PEERS))
+	$(BIN)/python -m benchmarks.suite_rate --out docs/results/benchmarks/suite_rate.json
 	$(BIN)/python -m benchmarks.atari_rate --out docs/results/benchmarks/atari_rate.json $(if $(PEERS),--peers $(PEERS))
 
 format: $(READY) ## rewrite the source in the house style

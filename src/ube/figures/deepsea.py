@@ -210,10 +210,10 @@ def _draw_ablation(axis: Any, results: Results) -> None:
                 axis.plot([time["low"], time["high"] or edge], [y + shift] * 2, "-", color=colour)
                 axis.plot([time["value"]], [y + shift], "o", color=colour, label=label)
     axis.set_yticks(range(len(names)), names)
-    axis.invert_yaxis()
+    axis.set_ylim(len(names) + 0.4, -0.6)  # room for the legend
     axis.set(xscale="log", xlabel="episodes to solve (▷ median never, seeds solved)", title=f"{ABLATED}, {CASE}")
     axis.set_xlim(right=2.2 * edge)
-    axis.legend(loc="lower left")
+    axis.legend(loc="lower left", ncols=len(ablation["sizes"]))
 
 
 EXPERIMENT = Experiment(

@@ -15,7 +15,7 @@ from ube.figures.learning_cells import binned
 from ube.figures.style import LOOKS
 
 BINS = 100
-WHERE = ("config.json", "*/config.json", "cells/*/config.json", "*/cells/*/config.json")
+WHERE = ("config.json", "*/config.json", "cells/*/run/config.json", "*/cells/*/run/config.json")
 _DASHES = {"-": "", "--": "7 4", ":": "2 3"}
 
 
@@ -35,7 +35,7 @@ def _read(path: Path, folder: Path) -> dict[str, Any]:
         parts = binned(step.astype(int), returns, None, config["steps"], BINS)
         last = returns[-max(1, len(returns) // 10) :]
         return {
-            "name": path.parent.relative_to(folder).as_posix(),
+            "name": path.parent.relative_to(folder).as_posix().removesuffix("/run"),
             "env": f"{config['env']} ({args})" if args else config["env"],
             "agent": config["agent"]["name"], "seed": config["seed"], "steps": config["steps"], "episodes": len(returns),
             "last_return": float(last.mean()) if len(last) else None, "config": config,
