@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,41 @@ def test_the_results_are_those_of_runs_by_themselves(finished: Path, tmp_path: P
     there = json.loads((folder_of(finished, cell) / DONE).read_text())
     assert alone is not None
     assert (alone["training"], alone["evaluations"]) == (there["training"], there["evaluations"])
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[Path], None]]:
+    """Mounts a disk of 8 kB on a folder."""
+    mounted: list[Path] = []
+
+    def mount(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", folder], capture_output=True, text=True
+        )
+        if done.returncode:
+            pytest.skip(f"no disk can be mounted: {done.stderr.strip()}")
+        mounted.append(folder)
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_in_one_cell_stops_no_other_and_the_same_command_finishes_it(
+    finished: Path, tmp_path: Path, small_disk: Callable[[Path], None]
+) -> None:
+    whole = suite()
+    full = folder_of(tmp_path, whole.cells[1])
+    small_disk(full)
+    outcome = run_suite(whole, tmp_path, workers=1)
+    assert outcome.finished == 2
+    assert "No space left" in outcome.failures[whole.cells[1].id]
+    subprocess.run(["mount", "-o", "remount,size=10m", full], check=True)
+    assert run_suite(whole, tmp_path, workers=1).finished == 3
+    for cell in whole.cells:
+        here, there = (json.loads((folder_of(at, cell) / DONE).read_text()) for at in (tmp_path, finished))
+        assert (here["training"], here["evaluations"]) == (there["training"], there["evaluations"])
 
 
 def test_a_cell_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,9 @@ def done(folder: Path) -> dict[str, Any] | None:
 
 
 def failed(folder: Path, message: str) -> None:
-    write_atomically(folder / FAILED, to_json({"message": message, "when": time.strftime("%Y-%m-%d %H:%M:%S")}))
+    """Keeps why, if there is room: a full disk may be the reason."""
+    with suppress(OSError):
+        write_atomically(folder / FAILED, to_json({"message": message, "when": time.strftime("%Y-%m-%d %H:%M:%S")}))
 
 
 def room(cell: Cell) -> Room:
