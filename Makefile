@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-games bench format clean
+.PHONY: help run test test-slow test-games test-cluster bench format clean
 
 help:
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ube needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -30,6 +30,10 @@ test-slow: $(READY) ## the long checks that `make test` leaves out
 
 test-games: $(READY) ## every one of the 57 Atari games trains and is evaluated
 	$(BIN)/pytest -q -n 2 -m games
+
+test-cluster: $(READY) ## suites on a real Ray cluster of two nodes on this machine, one of which is lost
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cluster]'
+	$(BIN)/pytest -q tests/suite/test_ray.py
 
 bench: $(READY) ## measure solvers and training loops; PEERS=PYTHON with their packages adds PyTorch's
 	$(BIN)/python -m benchmarks.sparse_sweep --out docs/results/benchmarks/sparse_sweep.json

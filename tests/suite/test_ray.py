@@ -28,7 +28,7 @@ envs = ["Nope-v0"]
 agents = ["dqn"]
 steps = 10
 """
-ray: Any = pytest.importorskip("ray", reason="Ray is not installed")
+ray: Any = pytest.importorskip("ray", reason="Ray is not installed: make test-cluster")
 
 
 @pytest.fixture
