@@ -37,11 +37,15 @@ def write(path: Path, *more: dict[str, Any]) -> Path:
         for seed, scores in enumerate(seeds)
         for frames, score in zip(FRAMES, scores, strict=True)
     ]
+    return write_rows(path, [*rows, *more])
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
     text = io.StringIO()
     text.write('# suite: mine\n# versions: {"ube": "0"}\n')
     table = csv.DictWriter(text, COLUMNS)
     table.writeheader()
-    table.writerows([*rows, *more])
+    table.writerows(rows)
     path.write_text(text.getvalue())
     return path
 
@@ -67,7 +71,7 @@ def test_without_runs_the_papers_tables_come_out_again(tmp_path: Path) -> None:
     assert both == [51, 1, 5]
     assert len(rows_of(results, "score_percent", "dqn (paper)", **first)) == 57
     assert EXPERIMENTS["atari57"].charts(results) == []
-    assert results["data"]["missing"]["runs"] == 684
+    assert results["seeds"]["count"] == 0
 
 
 def test_a_partial_suite_is_scored_shown_and_said_to_be_partial(tmp_path: Path) -> None:
@@ -81,23 +85,36 @@ def test_a_partial_suite_is_scored_shown_and_said_to_be_partial(tmp_path: Path) 
     assert own["value"] < rows_of(results, "score_percent", "ube-nstep", game="breakout", **first)[0]["value"]
     (above,) = rows_of(results, "percent_of_human", "dqn", statistic="above human", **first)
     pong = atari.normalised(20.0, "pong", "human-starts")
-    assert (above["value"], above["setting"]["games"]) == ((breakout["value"] > 100) + (pong > 100), 2)
-    (paper,) = rows_of(results, "percent_of_human", "dqn (paper, same games)", statistic="mean", **first)
-    assert paper["setting"]["games"] == 1  # only breakout was run by all
-    assert paper["value"] == pytest.approx(atari.paper_scores()["dqn"]["breakout"])
+    assert above["value"] == (breakout["value"] > 100) + (pong > 100)
+    theirs = atari.paper_scores()
+    for agent, games in (("dqn", ("breakout", "pong")), ("ube-nstep", ("breakout",))):
+        (paper,) = rows_of(results, "percent_of_human", f"{agent} (paper, same games)", statistic="mean", **first)
+        assert paper["value"] == pytest.approx(sum(theirs[agent][game] for game in games) / len(games), rel=1e-5)
+        for whose in ("", " (paper, same games)"):
+            (number,) = rows_of(results, "percent_of_human", agent + whose, statistic="games", **first)
+            assert number["value"] == len(games)
     over = results["data"]["over_training"]["dqn"]
     assert over["frames"] == list(FRAMES)
     assert over["above_human"][1] == above["value"]
     early = [atari.normalised(s, g, "human-starts") for g, s in (("breakout", 15.0), ("pong", -20.0))]
     assert over["median"][0] == pytest.approx(sum(early) / 2, rel=1e-5)
     missing = results["data"]["missing"]
-    assert (missing["runs"], missing["of"]) == (684 - 6, 684)
-    assert "breakout" in missing["games"]["dqn"]  # two of three seeds
+    assert {agent: of["there"] for agent, of in missing.items()} == {
+        "dqn": 4, "bonus": 0, "ube-1step": 0, "ube-nstep": 2,
+    }  # fmt: skip
+    assert sum(of["missing"] for of in missing.values()) == 684 - 6
+    assert "breakout" in missing["dqn"]["games"]  # two of three seeds
+    assert rows_of(results, "runs", "ube-nstep", statistic="missing")[0]["value"] == 171 - 2
+    assert results["seeds"]["count"] == 2
     assert rows_of(results, "percent_of_human", "dqn", statistic="interquartile mean", **first)[0]["low"] is not None
-    titles = [chart.title for chart in EXPERIMENTS["atari57"].charts(results)]
-    assert titles == ["games above human", "median score, percent of human", "breakout", "pong"]
-    drawn = (tmp_path / "atari57" / "atari57.svg").read_text()
-    assert "6 of 684 runs" in drawn.replace("<!-- ", "")
+    charts = {chart.title: chart for chart in EXPERIMENTS["atari57"].charts(results)}
+    assert list(charts) == ["games above human", "median score, percent of human", "breakout", "pong"]
+    shown = {one.name: one for one in charts["breakout"].series}
+    assert list(shown)[:3] == ["dqn", "ube-nstep", "ube-nstep, own policy"]
+    assert shown["ube-1step (paper)"].y[0] == pytest.approx(atari.raw(2044.76, "breakout", "human-starts"), rel=0.01)
+    assert list(shown)[-1].startswith("DQN of Dopamine")
+    assert shown[list(shown)[-1]].x == list(FRAMES)
+    assert "6 runs, 678 missing" in (tmp_path / "atari57" / "atari57.svg").read_text()
 
 
 def test_montezuma_is_drawn_in_raw_scores(tmp_path: Path) -> None:
@@ -119,5 +136,20 @@ def test_files_that_will_not_do_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(",".join(COLUMNS) + "\n")
     with pytest.raises(UsageError, match="no evaluation of an Atari game"):
         run(tmp_path, collected=tmp_path / "x.csv")
+    wrong = {
+        "no constants for the game 'pongg': did you mean pong": {"env": "atari/pongg"},
+        "row 1: could not convert string to float": {"mean": ""},
+        "row 1: invalid literal": {"frames": "1e6"},
+        "row 1: mean nan is no score": {"mean": "nan"},
+    }
+    for message, change in wrong.items():
+        rows = [line("dqn", "pong", "greedy", 0, FRAMES[0], 1.0) | change]
+        with pytest.raises(UsageError, match=message):
+            run(tmp_path, collected=write_rows(tmp_path / "x.csv", rows))
+    rows = [line("dqn", "pong", "greedy", seed, FRAMES[seed], 1.0) for seed in range(2)]
+    with pytest.raises(UsageError, match="seeds of dqn in pong were never evaluated after the same frames"):
+        run(tmp_path, collected=write_rows(tmp_path / "x.csv", rows))
+    with pytest.raises(UsageError, match="no evaluation of montezuma_revenge in it"):
+        run(tmp_path, "montezuma", write(tmp_path / "r.csv"))
     with pytest.raises(UsageError, match="only atari57, montezuma take a collected suite"):
         run(tmp_path, "chain", tmp_path / "x.csv")

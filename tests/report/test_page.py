@@ -56,12 +56,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         results("stranger", [row(HOSTILE, {"case": HOSTILE}, HOSTILE, 1.0)], {}, title=HOSTILE, note=HOSTILE),
     ):
         write_atomically(path / content["name"] / "results.json", to_json(content))
-    for seed, agent in enumerate(("dqn", HOSTILE)):
-        with RunDirectory.locked(path / f"run{seed}") as run:
-            config = {"env": f"Catch{HOSTILE}", "env_args": {}, "agent": {"name": agent}, "seed": seed, "steps": 1_000}
-            run.begin(config)
-            run.append("episodes", {"step": np.arange(10, 1_001, 10), "episode_return": np.linspace(0, 1 + seed, 100)})
+    training_run(path / "run0", "dqn", np.arange(10, 1_001, 10), np.linspace(0, 1, 100))
+    training_run(path / "run1", HOSTILE, np.arange(10, 1_001, 10), np.linspace(0, 2, 100))
+    training_run(
+        path / "mine" / "cells" / "seldom" / "run", "bonus", np.array([300, 600, 1_200]), np.array([1.0, 2.0, 3.0])
+    )
+    for seed in range(2):  # alike but for the seed, and constant
+        training_run(path / f"steady{seed}", "boot", np.arange(1, 1_001), np.full(1_000, 0.1), seed=seed, beta=1.0)
+    training_run(path / "other", "boot", np.arange(1, 1_001), np.full(1_000, np.nan), beta=2.0)
+    with (path / "other" / "episodes.jsonl").open("a") as file:
+        file.write('{"step": 10')  # a process is at it
+    (path / "broken").mkdir()
+    (path / "broken" / "config.json").write_text("{}")
     return path
+
+
+def training_run(path: Path, agent: str, step: np.ndarray, returns: np.ndarray, seed: int = 0, **fields: Any) -> None:
+    with RunDirectory.locked(path) as run:
+        env = f"Catch{HOSTILE}"
+        run.begin({"env": env, "env_args": {}, "agent": {"name": agent, **fields}, "seed": seed, "steps": 1_000})
+        run.append("episodes", {"step": step, "episode_return": returns})
 
 
 @pytest.fixture(scope="module")
@@ -89,27 +103,27 @@ def column(table: Any, index: int) -> list[str]:
 @browser_test
 def test_names_are_only_text(page: Any) -> None:
     assert page.evaluate("window.hurt") is None
-    assert HOSTILE in page.locator("#stranger h2").inner_text()
-    assert page.locator("#runs .legend button").all_inner_texts() == ["dqn, seed 0", f"{HOSTILE}, seed 1"]
+    assert HOSTILE in page.locator("#of-stranger h2").inner_text()
+    assert HOSTILE in page.locator("#runs .legend button").all_inner_texts()
     assert page.locator("img[src=x]").count() == 0
 
 
 @browser_test
 def test_tables_sort_by_number_and_keep_what_is_unknown_last(page: Any) -> None:
-    table = page.locator("#riverswim table").first
+    table = page.locator("#of-riverswim table").first
     assert column(table, 0) == ["ube-ucb", "psrl", "greedy"]
-    head = table.locator("th").nth(1)
+    head = table.locator("th button").nth(1)
     head.click()
     assert column(table, 1) == ["98 (97 to 99)", "1,234 (1,233 to 1,235)", "never"]
     head.click()
     assert column(table, 0) == ["greedy", "ube-ucb", "psrl"]  # never is the longest of times
-    table.locator("th").nth(0).press("Enter")
+    table.locator("th button").nth(0).press("Enter")
     assert column(table, 0) == ["greedy", "psrl", "ube-ucb"]
 
 
 @browser_test
 def test_charts_hide_smooth_take_logarithms_and_answer_the_pointer(page: Any) -> None:
-    chart = page.locator("#riverswim .chart")
+    chart = page.locator("#of-riverswim .chart")
     lines = chart.locator("path.line")
     assert lines.evaluate_all("all => all.map(one => one.dataset.name)") == ["ube-ucb", "psrl"]
     assert [chart.get_by_label(f"log {axis}").is_checked() for axis in "xy"] == [True, True]
@@ -137,7 +151,7 @@ def test_charts_hide_smooth_take_logarithms_and_answer_the_pointer(page: Any) ->
 
 @browser_test
 def test_the_slider_goes_through_training(page: Any) -> None:
-    maps = page.locator("#deepsea .maps")
+    maps = page.locator("#of-deepsea .maps")
     names = maps.locator("canvas").evaluate_all("all => all.map(one => one.dataset.map)")
     assert names == ["root_u", "root_variance", "visits"]
     pixel = "canvas => Array.from(canvas.getContext('2d').getImageData(0, 0, 2, 2).data)"
@@ -159,19 +173,63 @@ def test_light_and_dark(page: Any) -> None:
     page.locator("#theme").click()
 
 
+@browser_test
+def test_runs_are_drawn_whatever_they_are_like(page: Any) -> None:
+    chart = page.locator("#runs .chart")
+    chart.scroll_into_view_if_needed()
+    chart.get_by_label("smoothing").fill(
+        "1"
+    )  # a constant is one no longer, by rounding: there must still be an end of ticks
+    seldom = chart.locator('path.line[data-name="bonus"]').get_attribute("d")
+    assert seldom.count("L") == 2
+    assert len(chart.locator("svg text").all_inner_texts()) < 60
+    box = chart.locator("svg").first.bounding_box()
+    page.mouse.move(box["x"] + 0.95 * box["width"], box["y"] + 50)
+    assert "boot, beta=1.0, 2 seeds: 0.1 (0.1 to 0.1)" in chart.locator(".tip").inner_text()
+    page.set_viewport_size({"width": 390, "height": 800})
+    chart.scroll_into_view_if_needed()
+    box = chart.locator("svg").first.bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + 50)
+    tip, outer = chart.locator(".tip").bounding_box(), chart.bounding_box()
+    assert outer["x"] <= tip["x"]
+    assert tip["x"] + tip["width"] <= outer["x"] + outer["width"] + 1
+    page.set_viewport_size({"width": 1_100, "height": 900})
+    assert "not a run of ube (KeyError: 'env_args')" in page.locator("#runs table").inner_text()
+
+
 def test_the_page_holds_runs_and_their_settings(folder: Path) -> None:
     text = write_page(folder).read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL).group(1))  # type: ignore[union-attr]
     (chart,) = data["charts"]["runs"]
-    assert chart["series"][0]["y"][0] == 0.0
-    assert chart["series"][1]["y"][-1] == 2.0
-    assert "window.hurt = 1</script>" not in text.replace("&lt;", "")
+    series = {one["name"]: one for one in chart["series"]}
+    assert series["dqn"]["y"][0] == 0.0
+    assert series[HOSTILE]["y"][-1] == 2.0
+    assert series["bonus"]["y"] == [1.0, 2.0, 3.0]
+    assert series["bonus"]["x"] == [294.0, 594.0, 1194.0]  # it went on for longer than was asked
+    assert series["boot, beta=1.0, 2 seeds"]["low"][0] == 0.1
+    assert series["boot, beta=2.0"]["y"] == []
+    assert "mine/cells/seldom<" in text
 
 
-def test_a_folder_without_anything_and_a_run_that_is_none_are_named(tmp_path: Path) -> None:
+def test_a_folder_without_anything_and_results_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no results.json and no run"):
         write_page(tmp_path)
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "config.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"x: not a run of ube \(KeyError: 'env_args'\)"):
+    old = results("chain", [row("a", {"case": "paper"}, "regret", 1.0)], {"curves": {}})
+    write_atomically(tmp_path / "chain" / "results.json", to_json(old))
+    remedy = (
+        r"made by ube 0.0, this one \(.*\) cannot read it; run `ube reproduce chain` again, or remove it \(KeyError"
+    )
+    with pytest.raises(UsageError, match=remedy):
         write_page(tmp_path)
+    write_atomically(tmp_path / "chain" / "results.json", "[]")
+    with pytest.raises(UsageError, match=r"not a results file of ube"):
+        write_page(tmp_path)
+
+
+def test_a_folder_with_results_of_its_own_shows_those_below_as_well(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "below"):
+        content = results("x", [row("a", {}, "m", 1.0)], {}, title=f"title {place.name}")
+        write_atomically(place / "results.json", to_json(content))
+    text = write_page(tmp_path).read_text()
+    assert f"title {tmp_path.name}" in text
+    assert "title below" in text

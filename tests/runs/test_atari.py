@@ -13,8 +13,9 @@ from ube.cli import main
 from ube.deep.config import agent_config
 from ube.deep.protocols import with_protocol
 from ube.envs.atari import GAMES
-from ube.figures.atari import _rows, _training, public_returns
+from ube.figures.atari import _rows, _training
 from ube.runs import Run, load
+from ube.stats import atari
 
 SMALL = ["replay_size=300", "warmup=40", "batch_size=4", "env.max_frames=200"]
 
@@ -128,7 +129,10 @@ def test_protocols_are_below_what_is_said_explicitly() -> None:
 
 
 def test_scores_by_hand() -> None:
-    np.testing.assert_array_equal(public_returns("breakout", 1), [1.571, 1.651, 1.647, 1.636, 1.699])
+    millions, returns = atari.public_dqn("breakout")  # type: ignore[misc]
+    assert millions[[0, 9, 10]].tolist() == [1, 10, 20]
+    np.testing.assert_array_equal(returns[0], [1.571, 1.651, 1.647, 1.636, 1.699])
+    assert atari.public_dqn("defender") is None
     bins = {"episodes": [0] * 17 + [2, 1, 1], "returns": [0.0] * 17 + [10.0, 4.0, 8.0]}
     one = {"bins": bins, "greedy_returns": [1.0, 3.0], "own_returns": [5.0]}
     assert (_training(one, 1.0), _training(one, 0.1)) == (22 / 4, 6.0)

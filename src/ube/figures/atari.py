@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import importlib.util
 import math
@@ -10,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from ube.figures.learning_cells import Cell, Result, binned
 from ube.figures.results import Row, evaluations, row, rows_of, rows_of_metrics
 from ube.figures.style import canvas, draw, legend_below
 from ube.figures.workers import Workers
-from ube.stats import mean_interval, mean_intervals
+from ube.stats import atari, mean_interval, mean_intervals
 
 BINS = 20
 MILLION = 1_000_000
@@ -124,19 +122,13 @@ def _rows(agent: str, setting: dict[str, Any], runs: list[Result]) -> list[Row]:
     ]
 
 
-def public_returns(game: str, million: int) -> np.ndarray:
-    """Of Dopamine's five seeds, in this million of their frames, (5,)."""
-    text = (resources.files("ube") / "data" / "dopamine_dqn.csv").read_text()
-    for line in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
-        if (line["game"], line["million_frames"]) == (game, str(million)):
-            return np.array([float(line[f"seed{i}"]) for i in range(5)])
-    raise KeyError(game)
-
-
 def _beside_public(game: str, frames: int, curves: dict[str, Any]) -> list[Row]:
     """Only whole millions compare: Dopamine publishes the mean over each."""
     setting = {"game": game, "frames": frames}
-    public = public_returns(game, 1)
+    found = atari.public_dqn(game)
+    if found is None:
+        return []
+    public = found[1][0]  # of the first million frames
     rows = [row(PUBLIC, setting, "training_return", float(public.mean()), float(public.min()), float(public.max()))]
     if frames == MILLION:
         ours = np.array(curves["dqn"]["seeds"])

@@ -21,8 +21,9 @@ from ube.stats import atari, bootstrap, iqm, mean_intervals, optimality_gap
 AGENTS = tuple(atari.AGENTS)
 CASES: dict[str, atari.Constants] = {"human-starts constants": "human-starts", "no-op constants": "no-op"}
 """The paper takes the first, although its games begin with no-ops."""
-PAPER = " (paper)"
+PAPER, SAME = " (paper)", " (paper, same games)"
 POLICIES = {"greedy": "", "own": ", own policy"}
+PUBLIC = "DQN of Dopamine, training, sticky actions (public)"
 VIEWS = {"above_human": "games above human", "median": "median score, percent of human"}
 MONTEZUMA = "montezuma_revenge"
 MONTEZUMA_PAPER = {"ube-nstep": 3_000.0}
@@ -32,57 +33,79 @@ Evaluations = dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
 """agent -> game -> frames (periods,), raw scores (seeds, periods)"""
 
 
-def evaluations(rows: list[dict[str, Any]]) -> Evaluations:
+def evaluations(rows: list[dict[str, str]], source: str) -> Evaluations:
     """From rows of `ube suite collect`, by name of agent and policy; other environments are left out."""
-    rows = [r for r in rows if r["env"].startswith("atari/") and r["policy"] in POLICIES]
     settings: dict[str, set[tuple[str, ...]]] = {}
-    scores: dict[tuple[str, str], dict[int, dict[int, float]]] = {}
-    for r in rows:
+    scores: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    for i, r in enumerate(rows, 1):
+        if not r["env"].startswith("atari/") or r["policy"] not in POLICIES:
+            continue
+        game = r["env"].removeprefix("atari/")
+        atari.players(game, "no-op")  # says so where there is none of this name
         settings.setdefault(r["agent"], set()).add((r["overrides"], r["env_args"], r["protocol"]))
-        key = (r["agent"] + POLICIES[r["policy"]], r["env"].removeprefix("atari/"))
-        scores.setdefault(key, {}).setdefault(int(r["seed"]), {})[int(r["frames"])] = float(r["mean"])
+        try:
+            frames, score = int(r["frames"]), float(r["mean"])
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{source}, row {i}: {error}; collect the suite again") from None
+        if not math.isfinite(score):
+            raise UsageError(f"{source}, row {i}: mean {r['mean']} is no score; collect the suite again")
+        key = (r["agent"] + POLICIES[r["policy"]], game)
+        scores.setdefault(key, {}).setdefault(r["seed"], {})[frames] = score
     for agent, asked in settings.items():
         if len(asked) > 1:
             raise UsageError(f"{agent} was run with {len(asked)} settings: collect a suite that has one for each agent")
     found: Evaluations = {}
     for (agent, game), seeds in scores.items():
-        frames = sorted(set.intersection(*(set(of) for of in seeds.values())))
-        table = np.array([[of[at] for at in frames] for of in seeds.values()])
-        found.setdefault(agent, {})[game] = np.array(frames), table
+        frames_of_all = sorted(set.intersection(*(set(of) for of in seeds.values())))
+        if not frames_of_all:
+            raise UsageError(f"{source}: the seeds of {agent} in {game} were never evaluated after the same frames")
+        table = np.array([[of[at] for at in frames_of_all] for of in seeds.values()])
+        found.setdefault(agent, {})[game] = np.array(frames_of_all), table
     return found
 
 
 def job(settings: dict[str, Any], first_seed: int, progress: Progress) -> Results:
     from ube.suite.collect import read_csv
 
-    collected = read_csv(Path(settings["collected"])) if settings["collected"] else None
-    ours = evaluations(collected.rows) if collected else {}
-    if collected and not ours:
-        raise UsageError(f"{settings['collected']}: no evaluation of an Atari game in it")
     games = settings["games"]
-    ours = {agent: {game: of[game] for game in games if game in of} for agent, of in ours.items()}
+    source = settings["collected"]
+    collected = read_csv(Path(source)) if source else None
+    all_games = evaluations(collected.rows, source) if collected else {}
+    ours = {agent: {game: of[game] for game in games if game in of} for agent, of in all_games.items()}
     ours = {agent: of for agent, of in ours.items() if of}
+    if collected and not ours:
+        what = games[0] if len(games) == 1 else "an Atari game"
+        raise UsageError(f"{source}: no evaluation of {what} in it")
     progress("scores", 1, 1)
-    summary = _tables(ours, games, np.random.default_rng(first_seed))
     curves: dict[str, dict[str, Any]] = {game: {} for game in games}
     for agent, of in ours.items():
         for game, (frames, table) in of.items():
             mean, low, high = mean_intervals(table)
             curves[game][agent] = {"frames": frames, "mean": mean, "low": low, "high": high, "seeds": len(table)}
+    missing = _missing(ours, games, settings["agents"], settings["seeds"])
     data = {
-        "made_by": collected.head if collected else None, "curves": curves,
-        "missing": _missing(ours, games, settings["agents"], settings["seeds"]),
+        "made_by": collected.head if collected else None, "curves": curves, "missing": missing,
         "over_training": {agent: _over_training(of) for agent, of in ours.items()},
     }  # fmt: skip
-    return {"summary": summary, "data": data}
+    found = [
+        row(agent, {"statistic": key}, "runs", value) for agent, of in missing.items() for key, value in of.items()
+    ]
+    runs = [r for r in found if r["setting"]["statistic"] != "games"] if collected else []
+    seeds = max((len(table) for of in ours.values() for _, table in of.values()), default=0)
+    return {"summary": runs + _tables(ours, games, np.random.default_rng(first_seed)), "data": data, "seeds": seeds}
 
 
-def _missing(ours: Evaluations, games: list[str], agents: list[str], seeds: int) -> dict[str, Any]:
-    there = {agent: {game: len(table) for game, (_, table) in ours.get(agent, {}).items()} for agent in agents}
+def _missing(ours: Evaluations, games: list[str], agents: list[str], seeds: int) -> dict[str, dict[str, Any]]:
+    """agent -> runs that are there and that are not, and the games that lack some."""
+    names = dict.fromkeys([*agents, *(agent for agent in ours if not agent.endswith(POLICIES["own"]))])
+    there = {agent: {game: len(table) for game, (_, table) in ours.get(agent, {}).items()} for agent in names}
     return {
-        "runs": sum(max(0, seeds - there[agent].get(game, 0)) for agent in agents for game in games),
-        "of": len(agents) * len(games) * seeds,
-        "games": {agent: [game for game in games if there[agent].get(game, 0) < seeds] for agent in agents},
+        agent: {
+            "there": sum(of.values()),
+            "missing": sum(max(0, seeds - of.get(game, 0)) for game in games),
+            "games": [game for game in games if of.get(game, 0) < seeds],
+        }
+        for agent, of in there.items()
     }
 
 
@@ -112,21 +135,16 @@ def _tables(ours: Evaluations, games: list[str], rng: np.random.Generator) -> li
         }
         paper = {agent: {game: of[game] for game in games} for agent, of in atari.paper_scores(constants).items()}
         whole = {agent + PAPER: of for agent, of in paper.items()}
-        shared = [game for game in games if all(game in of for of in scores.values())]
         same = {
-            f"{agent} (paper, same games)": {game: of[game] for game in shared}
-            for agent, of in paper.items()
-            if 0 < len(shared) < len(games)
+            agent + SAME: {game: paper[agent][game] for game in of}
+            for agent, of in scores.items()
+            if agent in paper and len(of) < len(games)
         }
-        for agent, of in (scores | whole | same).items():
+        for agent, of in (scores | same | whole).items():
+            statistics = {"games": len(of), **atari.summary(of)._asdict()}
             rows += [
-                row(
-                    agent,
-                    {"case": case, "games": len(of), "statistic": name.replace("_", " ")},
-                    "percent_of_human",
-                    value,
-                )
-                for name, value in atari.summary(of)._asdict().items()
+                row(agent, {"case": case, "statistic": name.replace("_", " ")}, "percent_of_human", value)
+                for name, value in statistics.items()
             ]
         for agent in scores:
             rows += _robust(agent, {game: table for game, (_, table) in ours[agent].items()}, case, constants, rng)
@@ -152,8 +170,9 @@ def _robust(
         "interquartile mean": bootstrap(iqm, runs, rng=rng),
         "optimality gap": bootstrap(partial(optimality_gap, goal=100.0), runs, rng=rng),
     }
-    setting = {"case": case, "games": len(tables)}
-    return [row(agent, setting | {"statistic": name}, "percent_of_human", *value) for name, value in estimates.items()]
+    return [
+        row(agent, {"case": case, "statistic": name}, "percent_of_human", *value) for name, value in estimates.items()
+    ]
 
 
 def _wins(scores: dict[str, dict[str, float]], whose: str) -> list[Row]:
@@ -176,9 +195,9 @@ def _wins(scores: dict[str, dict[str, float]], whose: str) -> list[Row]:
 
 
 def headline(results: Results) -> list[Row]:
-    """The paper's first table, who wins, and its second table."""
-    scores = [r for r in rows_of(results, "score_percent") if r["setting"]["case"] == next(iter(CASES))]
-    return rows_of_metrics(results, ("percent_of_human", "wins")) + scores
+    """What is there, the paper's first table, who wins, and its second table."""
+    scores = rows_of(results, "score_percent", case=next(iter(CASES)))
+    return rows_of_metrics(results, ("runs", "percent_of_human", "wins")) + scores
 
 
 def charts(results: Results) -> list[Chart]:
@@ -186,29 +205,58 @@ def charts(results: Results) -> list[Chart]:
     found = []
     for key, label in VIEWS.items():
         series = [Series(agent, of["frames"], of[key]) for agent, of in data["over_training"].items()]
-        found.append(Chart(label, "frames", label, series))
+        levels = [(name, value) for agent, name, value in _paper_totals(results, key) if agent in data["over_training"]]
+        found.append(Chart(label, "frames", label, _with_levels(series, levels)))
     for game, of in data["curves"].items():
         series = [Series(agent, one["frames"], one["mean"], one["low"], one["high"]) for agent, one in of.items()]
+        levels = [(agent + PAPER, _paper_score(results, agent, game)) for agent in AGENTS]
+        series = _with_levels(series, levels)
+        if series and (public := atari.public_dqn(game)):
+            until = public[0] * 1e6 <= max(max(one.x) for one in series)
+            series.append(Series(PUBLIC, (public[0][until] * 1e6).tolist(), public[1][until].mean(1).tolist()))
         found.append(Chart(game.replace("_", " "), "frames", "evaluation score (mean, 95 %)", series))
     return [chart for chart in found if chart.series]
 
 
+def _with_levels(series: list[Series], levels: list[tuple[str, float]]) -> list[Series]:
+    """Level lines as far as the curves go."""
+    if not series:
+        return []
+    ends = [min(min(one.x) for one in series), max(max(one.x) for one in series)]
+    return series + [Series(name, ends, [value, value]) for name, value in levels]
+
+
+def _paper_score(results: Results, agent: str, game: str) -> float:
+    (theirs,) = rows_of(results, "score_percent", agent + PAPER, game=game, case=next(iter(CASES)))
+    return atari.raw(theirs["value"], game, "human-starts")
+
+
+def _paper_totals(results: Results, statistic: str) -> list[tuple[str, str, float]]:
+    """(agent, its name in the table, value), of the games that our runs of it have, where they have not all."""
+    found = []
+    for agent in AGENTS:
+        setting = {"case": next(iter(CASES)), "statistic": statistic.replace("_", " ")}
+        rows = rows_of(results, "percent_of_human", agent + SAME, **setting)
+        (theirs,) = rows or rows_of(results, "percent_of_human", agent + PAPER, **setting)
+        found.append((agent, theirs["agent"], theirs["value"]))
+    return found
+
+
 def _said(results: Results) -> str:
     """What is shown, and what is missing."""
-    missing = results["data"]["missing"]
     if not results["settings"]["collected"]:
         return "no runs given: only the paper's final numbers"
-    there = missing["of"] - missing["runs"]
-    return f"{there} of {missing['of']} runs; level lines: the paper's final numbers"
+    there, missing = (sum(of[key] for of in results["data"]["missing"].values()) for key in ("there", "missing"))
+    return f"{there} runs, {missing} missing; level lines: the paper's final numbers"
 
 
 def _millions(curve: dict[str, Any]) -> np.ndarray:
     return np.array(curve["frames"]) / 1e6
 
 
-def _draw_paper(axis: Any, agent: str, value: float) -> None:
+def _draw_paper(axis: Any, agent: str, name: str, value: float) -> None:
     colour, line, _ = LOOKS[agent]
-    axis.axhline(value, color=colour, linestyle=":" if line == "-" else "-.", linewidth=0.9, label=agent + PAPER)
+    axis.axhline(value, color=colour, linestyle=":" if line == "-" else "-.", linewidth=0.9, label=name)
 
 
 @contextmanager
@@ -218,10 +266,8 @@ def plot_over_training(results: Results) -> Iterator[Any]:
         for axis, (key, label) in zip(axes[0], VIEWS.items(), strict=True):
             for agent, of in results["data"]["over_training"].items():
                 draw(axis, agent, _millions(of), of[key], label=f"{agent}, {of['games']} games")
-            for agent in AGENTS:
-                setting = {"case": next(iter(CASES)), "statistic": key.replace("_", " ")}
-                (theirs,) = rows_of(results, "percent_of_human", agent + PAPER, **setting)
-                _draw_paper(axis, agent, theirs["value"])
+            for agent, name, value in _paper_totals(results, key):
+                _draw_paper(axis, agent, name, value)
             axis.set(xlabel="million frames", ylabel=label)
             axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
         figure.suptitle(_said(results), fontsize=7.5)
@@ -242,14 +288,14 @@ def plot_games(results: Results) -> Iterator[Any]:
             for agent, one in of.items():
                 draw(axis, agent, _millions(one), *(np.array(one[key], float) for key in ("mean", "low", "high")))
             for agent in AGENTS:
-                theirs = rows_of(results, "score_percent", agent + PAPER, game=game, case=next(iter(CASES)))
-                _draw_paper(axis, agent, atari.raw(theirs[0]["value"], game, "human-starts"))
+                _draw_paper(axis, agent, agent + PAPER, _paper_score(results, agent, game))
+            if of and (public := atari.public_dqn(game)):
+                until = public[0] <= axis.get_xlim()[1]
+                axis.plot(public[0][until], public[1][until].mean(1), "-", color="#CC79A7", linewidth=0.8, label=PUBLIC)
             axis.set_title(game.replace("_", " "), color="black" if of else "#888888")
             if not of:
                 axis.set_xticks([])
-        legend_below(
-            figure, next((a for a, of in zip(axes.flat, curves.values(), strict=False) if of), axes.flat[0]), 6
-        )
+        legend_below(figure, axes.flat[: len(curves)], 6)
         figure.suptitle(
             f"evaluation score against million frames (mean over seeds, 95 %); {_said(results)}", fontsize=8
         )
@@ -263,7 +309,7 @@ def plot_montezuma(results: Results) -> Iterator[Any]:
         for agent, one in results["data"]["curves"][MONTEZUMA].items():
             draw(axis, agent, _millions(one), *(np.array(one[key], float) for key in ("mean", "low", "high")))
         for agent, score in MONTEZUMA_PAPER.items():
-            _draw_paper(axis, agent, score)
+            _draw_paper(axis, agent, f"{agent} (paper, about)", score)
         axis.set(title="Montezuma's Revenge", xlabel="million frames", ylabel="evaluation score (mean, 95 %)")
         axis.legend()
         figure.suptitle(_said(results), fontsize=7.5)

@@ -53,10 +53,10 @@ def with_error(name: str, x: Sequence[float], curve: Mapping[str, Any], errors: 
 def of_growth(
     results: Results, size_name: str, x_label: str, panels: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> list[Chart]:
-    """Episodes to solve against the size; a median that was never reached is left out."""
+    """Episodes to solve against the size; a gap where the median was never reached."""
     charts = []
     for title, setting in panels:
-        rows = [r for r in rows_of(results, "episodes_to_solve", **setting) if r["value"] is not None]
+        rows = rows_of(results, "episodes_to_solve", **setting)
         series = []
         for agent in dict.fromkeys(r["agent"] for r in rows):
             mine = [r for r in rows if r["agent"] == agent]

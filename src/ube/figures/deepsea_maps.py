@@ -15,6 +15,10 @@ MAPS = {"root_u": "√max u", "root_variance": "posterior std of Q", "visits": "
 """Of every look -> label."""
 
 
+SAME_COLOURS = ("root_u", "root_variance")
+"""They are there to be compared."""
+
+
 def look(session: Any, chunk: Any) -> dict[str, Any]:
     """Each map as (row, column), of the decisions in the replay, which holds the last 20,000."""
     import jax
@@ -80,7 +84,7 @@ def plot_maps(results: Results) -> Iterator[Any]:
         for axis_row, (key, label) in zip(axes, MAPS.items(), strict=True):
             shown = [np.array(one[key], float) for one in looks]
             masked = [np.ma.masked_where(unreachable, grid) for grid in shown]
-            top = max(grid.max() for grid in masked)
+            top = max(np.max(one[name]) for one in looks for name in (("visits",) if key == "visits" else SAME_COLOURS))
             norm = SymLogNorm(1, vmin=0, vmax=top) if key == "visits" else Normalize(0, top)
             for axis, grid, one in zip(axis_row, masked, looks, strict=True):
                 image = axis.imshow(grid, norm=norm, cmap="cividis" if key == "visits" else "viridis")
@@ -95,10 +99,10 @@ def plot_maps(results: Results) -> Iterator[Any]:
 
 def maps(results: Results) -> dict[str, Any] | None:
     picture = results["data"]["picture"]
-    if picture is None:
+    if picture is None or not picture["looks"]:
         return None
     return {
-        "title": _title(picture), "size": picture["size"], "looks": picture["looks"],
+        "title": _title(picture), "same_colours": SAME_COLOURS, "size": picture["size"], "looks": picture["looks"],
         "labels": {key: label for key, label in MAPS.items() if all(key in one for one in picture["looks"])},
     }  # fmt: skip
 
@@ -106,7 +110,8 @@ def maps(results: Results) -> dict[str, Any] | None:
 def _title(picture: dict[str, Any]) -> str:
     solved = picture["episodes_to_solve"]
     when = f"solved at episode {solved:,}" if solved is not None else "not solved"
-    return f"{picture['agent']}, N = {picture['size']}, one seed, {when}: rows down, columns right"
+    whose = f"{picture['agent']}, N = {picture['size']}, one seed, {when}"
+    return f"{whose}: rows down, columns right; of the last 20,000 decisions"
 
 
 def nearest_look(looks: list[dict[str, Any]], episode: int) -> int:

@@ -28,7 +28,8 @@ class Experiment:
     scales: dict[str, dict[str, Any]]
     """Settings of each scale; `seeds` is one of them."""
     job: Callable[..., Results]
-    """(settings, first seed, progress) -> {"summary": rows, "data": what the plots need beyond it}."""
+    """(settings, first seed, progress) -> {"summary": rows, "data": what the plots need beyond it}; also "seeds", how many
+    there were, if settings do not say."""
     plots: dict[str, Callable[[Results], AbstractContextManager[Any]]]
     """File name -> a function of a results file that gives a figure."""
     headline: Callable[[Results], list[Row]]
@@ -36,7 +37,8 @@ class Experiment:
     charts: Callable[[Results], list[Chart]] = lambda results: []
     """What the page draws itself."""
     maps: Callable[[Results], dict[str, Any] | None] = lambda results: None
-    """Grids through which the page has a slider: title, size, labels of the grids, looks (grid by grid, and the episode)."""
+    """Grids through which the page has a slider: title, size, labels of the grids, those with same_colours, looks (grid by
+    grid, and the episode)."""
     reads_collected: bool = False
     """Nothing is run: settings["collected"] is a file of `ube suite collect`, or None."""
     keeps_cells: bool = False

@@ -72,7 +72,7 @@ def reproduce(
         "command": shlex.join(words),
         "scale": scale,
         "settings": settings,
-        "seeds": {"first": seed, "count": settings["seeds"]},
+        "seeds": {"first": seed, "count": outcome.get("seeds", settings["seeds"])},
         "versions": versions(),
         "seconds": round(time.perf_counter() - started, 1),
         "figures": list(experiment.plots),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 _YELLOW, _BLUE, _RED, _PINK, _GREY = "#B8A500", "#0072B2", "#D55E00", "#CC79A7", "#777777"
 
 # colour, line style, marker: two agents that share a colour differ in the other two.
@@ -41,6 +42,14 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "boot": (_ORANGE, "-", "D"),
     "ube-deep": (_GREEN, "-", "s"),
 }
+
+
+def look(name: str) -> tuple[str, str, str]:
+    """Colour, line and marker of a line by its name: an agent, perhaps with more behind it. What the paper says of an agent
+    is dotted, and how it does by its own policy dash-dotted."""
+    agent = re.split("[ ,:]", name)[0]
+    colour, line, marker = LOOKS.get(agent, (BLACK, "-", "."))
+    return colour, ":" if "(paper" in name else "-." if "own policy" in name else line, marker
 
 
 @contextmanager
@@ -70,17 +79,19 @@ def canvas(columns: int = 1, rows: int = 1, *, width: float = 3.5, height: float
 def draw(
     axis: Axes, agent: str, x: Any, y: Any, low: Any = None, high: Any = None, *, marks: bool = False, **extra: Any
 ) -> None:
-    colour, line, marker = LOOKS.get(agent, (_BLACK, "-.", "."))
+    colour, line, marker = look(agent)
     label = extra.pop("label", agent)
     axis.plot(x, y, line, color=colour, marker=marker if marks else None, label=label, **extra)
     if low is not None and high is not None:
         axis.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
 
 
-def legend_below(figure: Figure, axis: Axes, columns: int) -> None:
-    """One legend for all panels, from the labels of one of them."""
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+def legend_below(figure: Figure, axes: Axes | Iterable[Axes], columns: int) -> None:
+    """One legend for all panels, from the labels of one of them, or of several."""
+    found: dict[str, Any] = {}
+    for axis in (axes,) if not isinstance(axes, Iterable) else axes:
+        found |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
 
 
 def save(figure: Figure, path: Path) -> None:

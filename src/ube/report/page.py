@@ -10,7 +10,7 @@ from typing import Any
 
 from ube._version import __version__
 from ube.errors import UsageError
-from ube.files import write_atomically
+from ube.files import to_json, write_atomically
 from ube.report.runs import read_runs, run_charts, to_draw
 from ube.report.tables import number, summary_tables
 
@@ -37,10 +37,11 @@ def write_page(folder: Path) -> Path:
         "charts": charts | ({"runs": run_charts(runs)} if runs else {}),
         "maps": {str(i): e["maps"] for i, e in enumerate(experiments) if e["maps"]},
     }
+    data = json.loads(to_json(data))  # JavaScript knows no NaN
     page = environment.get_template("page.html.j2").render(
         experiments=experiments, runs=runs, data=data, version=__version__
     )
-    write_atomically(folder / "index.html", page)
+    write_atomically(folder / "index.html", page.encode("utf-8", "replace"))
     return folder / "index.html"
 
 
@@ -69,21 +70,23 @@ def write_markdown(folder: Path, file: Path) -> None:
 def read_results(folder: Path) -> list[dict[str, Any]]:
     """Every results file of an experiment in a folder or one level below, with its figures as base64, the tables worth
     printing, and what the page draws itself."""
-    files = sorted(folder.glob("*/results.json")) or sorted(folder.glob("results.json"))
+    files = [*folder.glob("results.json"), *sorted(folder.glob("*/results.json"))]
     return [_read(path) for path in files]
 
 
 def _read(path: Path) -> dict[str, Any]:
     from ube.figures import EXPERIMENTS
 
+    results: Any = None
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
         figures = [path.parent / f"{name}.svg" for name in results["figures"]]
         results["pictures"] = [base64.b64encode(f.read_bytes()).decode() for f in figures if f.is_file()]
-        texts = [results[key] for key in ("name", "title", "note", "command")]
+        texts = [results[key] for key in ("name", "title", "note", "command")] + [results["versions"]["ube"]]
         rows = [row[key] for row in results["summary"] for key in ("agent", "metric", "value", "low", "high")]
         places = [
             *results["versions"].items(),
+            *results["settings"].items(),
             *(item for row in results["summary"] for item in row["setting"].items()),
         ]
         if not (all(isinstance(text, str) for text in texts) and results["seconds"] >= 0 and len(rows) + len(places)):
@@ -93,7 +96,16 @@ def _read(path: Path) -> dict[str, Any]:
         results["tables"] = summary_tables(known.headline(results) if known else results["summary"])
         results["charts"] = [to_draw(chart) for chart in known.charts(results)] if known else []
         results["maps"] = known.maps(results) if known else None
-        results |= {"id": results["name"], "source": f"{path.parent.name}/{path.name}"}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path}: not a results file of ube ({type(error).__name__}: {error})") from error
+        results |= {"id": f"of-{path.parent.name}", "source": f"{path.parent.name}/{path.name}"}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise UsageError(f"{path}: {_blame(results)} ({type(error).__name__}: {error})") from error
     return results
+
+
+def _blame(results: Any) -> str:
+    """What is wrong with a file that cannot be shown, and what to do."""
+    try:
+        version, name = results["versions"]["ube"], results["name"]
+    except (LookupError, TypeError):
+        return "not a results file of ube"
+    return f"made by ube {version}, this one ({__version__}) cannot read it; run `ube reproduce {name}` again, or remove it"

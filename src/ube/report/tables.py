@@ -16,7 +16,8 @@ class SummaryTable:
 
     def markdown(self) -> str:
         lines = [[self.corner, *self.columns], ["---"] * (1 + len(self.columns)), *self.rows]
-        return f"**{self.title}**\n\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+        safe = [[cell.replace("|", "\\|") for cell in cells] for cells in lines]
+        return f"**{self.title}**\n\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in safe) + "\n"
 
 
 _ACROSS = ("statistic", "env", "game", "size", "depth", "length")
@@ -61,4 +62,4 @@ def number(value: Any) -> str:
         return "…"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"

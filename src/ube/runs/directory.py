@@ -96,7 +96,9 @@ class RunDirectory:
     def columns(self, name: str) -> Columns:
         """All rows of NAME.jsonl; none if the run never got there. A column missing in some rows is NaN there."""
         path = self.path / f"{name}.jsonl"
-        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        text = path.read_text() if path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]  # another process may be at the last line
+        rows = [json.loads(line) for line in whole.splitlines()]
         names = dict.fromkeys(key for row in rows for key in row)
         return {key: np.array([row.get(key, np.nan) for row in rows]) for key in names}
 

@@ -20,10 +20,14 @@ TIE = 1e-3
 
 
 @functools.cache
+def _table(name: str) -> list[dict[str, str]]:
+    text = (resources.files("ube") / "data" / f"{name}.csv").read_text()
+    return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+
+
+@functools.cache
 def _rows() -> dict[str, dict[str, str]]:
-    text = (resources.files("ube") / "data" / "atari57.csv").read_text()
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return {row["game"]: row for row in rows}
+    return {row["game"]: row for row in _table("atari57")}
 
 
 def games() -> list[str]:
@@ -69,6 +73,14 @@ def paper_scores(constants: Constants = "human-starts") -> dict[str, dict[str, f
         agent: {game: normalised(raw(percent, game, "human-starts"), game, constants) for game, percent in of.items()}
         for agent, of in printed.items()
     }
+
+
+def public_dqn(game: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Of Dopamine's DQN, as published: which millions of frames (periods,), the mean training return in each, (periods, 5
+    seeds). Sticky actions and no end at a lost life, unlike the paper. None where there is no curve."""
+    rows = [row for row in _table("dopamine_dqn") if row["game"] == game]
+    returns = [[float(row[f"seed{i}"]) for i in range(5)] for row in rows]
+    return (np.array([int(row["million_frames"]) for row in rows]), np.array(returns)) if rows else None
 
 
 class Summary(NamedTuple):
