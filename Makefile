@@ -23,7 +23,7 @@ test: $(READY) ## lint, type check and the test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n 2
+	$(BIN)/pytest -q -n 2 --dist worksteal
 
 test-slow: $(READY) ## the long checks that `make test` leaves out
 	$(BIN)/pytest -q -m slow

@@ -83,11 +83,11 @@ def test_what_is_said_of_deep_exploration() -> None:
 
 
 def test_measured_speed() -> None:
-    sweep, exact = (
+    sweep, exact, training = (
         json.loads((ROOT / "docs" / "results" / "benchmarks" / f"{name}.json").read_text())
-        for name in ("sparse_sweep", "exact_variance")
+        for name in ("sparse_sweep", "exact_variance", "training_rate")
     )
-    for demand in (*sweep["demands"], *exact["demands"]):
+    for demand in (*sweep["demands"], *exact["demands"], *training["demands"]):
         assert demand["met"], demand["what"]
         assert number(demand["value"]) in README, demand["what"]
     one, two = (sweep["sweeps"][f"stochastic, {threads}"]["median_ratio"] for threads in ("1 thread", "2 threads"))
