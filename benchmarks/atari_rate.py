@@ -21,7 +21,7 @@ GAME: Spec = dict(
     task="atari", game="breakout", batch=32, replay=20_000, warmup=1_000, period=4, target=2_500, epsilon=0.1, chunk=400,
     threads=2,
 )  # fmt: skip
-REPEATS = 6
+REPEATS = 16
 GROUP = "Breakout of Atari, Nature CNN, update every 4 decisions"
 DEMANDS = (("dqn", FASTEST_PEER, 1.3), ("ube-1step", "dqn", 0.95), ("ube-nstep", "dqn", 0.95))
 
@@ -31,7 +31,7 @@ def main() -> None:
         __doc__,
         "atari_rate",
         peers={"metavar": "PYTHON", "help": "interpreter with the peers' packages"},
-        seconds={"type": float, "default": 10.0, "help": "of each repeat, at least"},
+        seconds={"type": float, "default": 4.0, "help": "of each repeat, at least"},
         repeats={"type": int, "default": REPEATS},
         chunk={"type": int, "default": GAME["chunk"]},
     )
