@@ -249,6 +249,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert listed == [
         "chain", "bound", "tree", "deepsea-tabular", "riverswim", "deepsea", "sparse", "minatar", "atari-dopamine", "atari",
+            "atari57", "montezuma",
     ]  # fmt: skip
     main(["agents"])
     assert "ube-thompson" in capsys.readouterr().out
