@@ -115,7 +115,7 @@ function chartWidget(place, charts) {
   const logX = make("input", { type: "checkbox", "aria-label": "log x" });
   const logY = make("input", { type: "checkbox", "aria-label": "log y" });
   const controls = make("div", { class: "controls" });
-  if (charts.length > 1) controls.append(make("label", {}, select));
+  controls.append(charts.length > 1 ? make("label", {}, select) : charts[0].title);
   controls.append(
     make("label", {}, "smoothing", smoothing), make("label", {}, logX, "log x"), make("label", {}, logY, "log y"),
   );
