@@ -109,9 +109,12 @@ def demand(what: str, value: float, limit: float, *, least: bool = False) -> dic
 
 
 def write(out: Path, name: str, load_before: tuple[float, ...], results: dict[str, Any]) -> None:
+    asked = [
+        "PYTHON" if before == "--peers" else word for before, word in zip(sys.argv, sys.argv[1:], strict=False)
+    ]  # where an interpreter lies is of no use elsewhere
     record = {
         "name": name,
-        "command": shlex.join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", f"benchmarks.{name}", *asked]),
         "versions": versions(),
         "machine": machine() | {"load_before": load_before},
         **results,

@@ -90,6 +90,9 @@ def test_measured_speed() -> None:
     for demand in (*sweep["demands"], *exact["demands"], *training["demands"]):
         assert demand["met"], demand["what"]
         assert number(demand["value"]) in README, demand["what"]
+    groups = [group for group in training["rates"].values() if "dqn" in group]
+    spread = [min(r["steps_per_second"]) / r["best"] for group in groups for r in group.values()]
+    assert f"the worst of a contender is {min(spread):.2f} to {max(spread):.2f} of its best" in README
     one, two = (sweep["sweeps"][f"stochastic, {threads}"]["median_ratio"] for threads in ("1 thread", "2 threads"))
     assert f"by the median {number(one)} and {number(two)} of SciPy's" in README
 

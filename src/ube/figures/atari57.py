@@ -269,6 +269,8 @@ def plot_over_training(results: Results) -> Iterator[Any]:
             for agent, name, value in _paper_totals(results, key):
                 _draw_paper(axis, agent, name, value)
             axis.set(xlabel="million frames", ylabel=label)
+            if not results["data"]["over_training"]:
+                axis.set(xlabel="", xticks=[])
             axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
         figure.suptitle(_said(results), fontsize=7.5)
         legend_below(figure, axes[0, 0], 4)
