@@ -61,7 +61,8 @@ def write_markdown(folder: Path, file: Path) -> None:
         parts += [f"![{figure}]({(source / figure).as_posix()}.png)\n" for figure in results["figures"]]
         parts += [table.markdown() for table in results["tables"]]
         parts.append(
-            f"`{results['command']}`, {seeds['count']} seeds from {seeds['first']}, {results['seconds']} s in the last call, {versions}: "
+            f"`{results['command']}`, {seeds['count']} seeds from {seeds['first']}, "
+            f"{results['seconds']} s in the last call, {versions}: "
             f"[{results['name']}/results.json]({(source / 'results.json').as_posix()})\n"
         )
     write_atomically(file, "\n".join(parts))
