@@ -180,10 +180,10 @@ EXPERIMENT = Experiment(
             "evaluation_episodes": 10, "resamples": 2_000, "tuning": None,
         },
         "paper": {
-            "agents": list(PRESETS), "games": GAMES, "steps": 100_000, "seeds": 5,
+            "agents": list(PRESETS), "games": GAMES, "steps": 50_000, "seeds": 5,
             "evaluation_episodes": 30, "resamples": 2_000,
             "tuning": {
-                "game": "Breakout-MinAtar", "steps": 50_000, "seeds": 3, "candidates": CANDIDATES, "apply": APPLY,
+                "game": "Breakout-MinAtar", "steps": 25_000, "seeds": 3, "candidates": CANDIDATES, "apply": APPLY,
             },
         },
     },
