@@ -80,7 +80,7 @@ class Train:
     """Train an agent; all of the run lands in OUT: config, episodes, metrics, checkpoints, what it learned."""
 
     env: Annotated[str, arg(metavar="ID")]
-    """An environment of `ube envs`, such as DeepSea-v0 or atari/Breakout."""
+    """An environment of `ube envs`, such as DeepSea-v0, atari/Breakout, gym/CartPole-v1, or your own module:NAME."""
     agent: Annotated[str, arg(metavar="PRESET")] = "ube-deep"
     """A preset of `ube agents`."""
     steps: Annotated[int | None, arg(metavar="N")] = None
@@ -100,27 +100,35 @@ class Train:
     protocol: Annotated[str, arg(metavar="NAME")] = "mnih2015"
     """Of Atari games: mnih2015 (the paper's), machado2018 (sticky actions) or dopamine."""
     envs: Annotated[int, arg(metavar="E")] = 1
-    """Atari games side by side."""
-    evaluate_every: Annotated[int, arg(metavar="FRAMES")] = 1_000_000
-    """Frames of Atari between evaluations, around which games begin anew."""
-    evaluation_frames: Annotated[int, arg(metavar="FRAMES")] = 500_000
-    """Frames of an evaluation of Atari; games begun are played to their end."""
+    """Games side by side, of Atari or Gymnasium."""
+    evaluate_every: Annotated[int | None, arg(metavar="FRAMES")] = None
+    """Between evaluations, around which games begin anew: 1000000 frames of Atari, 10000 steps of Gymnasium."""
+    evaluation_frames: Annotated[int | None, arg(metavar="FRAMES")] = None
+    """Of an evaluation, whose games are played to their end: 500000 frames of Atari, 2000 steps of Gymnasium."""
     evaluation_policy: Annotated[str, arg(metavar="greedy|own|both|none")] = "both"
     """Who acts then: greedy but for a small ε (field epsilon_evaluation), the agent's own policy, both in turn, or none."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard as well (pip install 'ube-rl[tensorboard]')."""
+    explain: bool = False
+    """Say what would be chosen and why, and stop."""
 
     def run(self) -> None:
         from ube.deep.config import parse_overrides
-        from ube.envs.atari import FRAME_SKIP
+        from ube.envs.atari import FRAME_SKIP, PREFIX
         from ube.runs import Schedule, train
 
+        _find_own_modules()
         overrides, env_args = parse_overrides(self.set)
+        skip = FRAME_SKIP if self.env.startswith(PREFIX) else 1
+        every, frames = (value and value // skip for value in (self.evaluate_every, self.evaluation_frames))
         schedule = Schedule(
-            evaluate_every=self.evaluate_every // FRAME_SKIP, evaluation_steps=self.evaluation_frames // FRAME_SKIP,
+            evaluate_every=every, evaluation_steps=frames,
             evaluation_policy=self.evaluation_policy, n_envs=self.envs, checkpoint_minutes=self.checkpoint_minutes,
             tensorboard=self.tensorboard,
         )  # fmt: skip
+        if self.explain:
+            self._explain(env_args, overrides, schedule)
+            return
         with _live() as (progress, say):
             run = train(
                 self.env, self.agent, self.steps, self.seed, frames=self.frames, protocol=self.protocol,
@@ -137,7 +145,20 @@ class Train:
             print("no episode ended: train for more steps")
         for policy, played in run.last_evaluation().items():
             print(f"evaluation, {policy}: {played.mean():.4g} over {len(played)} episodes")
-        print(f"Open {run.plot()}; `ube evaluate {run.path}` plays it")
+        again = f" --env {self.env}" if ":" in self.env else ""
+        print(f"Open {run.plot()}; `ube evaluate {run.path}{again}` plays it")
+
+    def _explain(self, env_args: dict[str, Any], overrides: dict[str, Any], schedule: Any) -> None:
+        from ube.runs.plan import explained, planned
+
+        plan = planned(
+            self.env, self.agent, self.steps, self.seed, frames=self.frames, protocol=self.protocol, env_args=env_args,
+            overrides=overrides, schedule=schedule,
+        )  # fmt: skip
+        table = Table("what", "chosen", "why", title=f"{self.agent} on {self.env}, {plan.steps:,} steps")
+        for reason in explained(plan):
+            table.add_row(*reason)
+        _console().print(table)
 
 
 @dataclass
@@ -146,6 +167,8 @@ class Evaluate:
 
     run_dir: Annotated[Positional[Path], arg(metavar="RUN_DIR")]
     """A folder that `ube train` wrote."""
+    env: Annotated[str | None, arg(metavar="module:NAME")] = None
+    """Its environment, if that is one of your own."""
     episodes: Annotated[int, arg(metavar="N")] = 10
     """How many."""
     policy: Annotated[str, arg(metavar="greedy|own")] = "greedy"
@@ -161,7 +184,8 @@ class Evaluate:
         from ube.files import to_json, write_atomically
         from ube.runs import load
 
-        run = load(self.run_dir)
+        _find_own_modules()
+        run = load(self.run_dir, self.env)
         if self.video is not None:
             print(f"Open {run.video(self.video, policy=self.policy, seed=self.seed)}")
             return
@@ -358,6 +382,12 @@ def print_tables(results: dict[str, Any]) -> None:
         for cells in summary.rows:
             table.add_row(*cells)
         console.print(table)
+
+
+def _find_own_modules() -> None:
+    """module:NAME may be in the folder where the command was given."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 def _console() -> Console:

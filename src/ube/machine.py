@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ube.deep.frames import FrameReplay
 from ube.errors import UsageError
@@ -20,15 +22,15 @@ class Room(NamedTuple):
     disk: float
 
 
-def room_needed(replay_size: int, frame_shape: tuple[int, ...] = ATARI_FRAME) -> Room:
+def room_needed(replay_size: int, frame_shape: tuple[int, ...] = ATARI_FRAME, dtype: Any = np.uint8) -> Room:
     """Of a run outside of JAX; with no replay, of any other. Beside it: networks, Σ, the compiler, the interpreter."""
-    frames = FrameReplay.bytes_needed(replay_size, frame_shape)
+    frames = FrameReplay.bytes_needed(replay_size, frame_shape, dtype)
     return Room(memory=1.5e9 + frames, disk=1e9 + 1.2 * frames)
 
 
-def check_room(replay_size: int, frame_shape: tuple[int, ...], out: Path) -> None:
+def check_room(replay_size: int, frame_shape: tuple[int, ...], dtype: Any, out: Path) -> None:
     """Raises where memory or disk would run out."""
-    needed = room_needed(replay_size, frame_shape)
+    needed = room_needed(replay_size, frame_shape, dtype)
     remedy = f"--set replay_size=N with fewer than {replay_size:,}"
     memory, disk = free_memory(), free_disk(out)
     if memory is not None and needed.memory > memory:

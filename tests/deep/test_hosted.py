@@ -35,7 +35,7 @@ class Corridors:
     def draw(self, env: int) -> np.ndarray:
         frame = self.rng[env].integers(0, 256, (SIDE, SIDE), dtype=np.uint8)
         frame[0, 0] = self.clock[env] % 256
-        return frame
+        return frame[..., None]
 
     def step(self, actions: np.ndarray) -> HostedStep:
         self.clock += 1
@@ -51,7 +51,8 @@ class Corridors:
 
 ENV = HostedEnvironment(
     "Corridors", (SIDE, SIDE, STACK), np.dtype(np.uint8), np.zeros((SIDE, SIDE, STACK)), np.full((SIDE, SIDE, STACK), 255.0),
-    3, Corridors, (SIDE, SIDE), STACK, 4, lambda seed, actions: np.zeros((len(actions), 9, 9, 3), np.uint8), reward_clip=1.0,
+    3, Corridors, (SIDE, SIDE, 1), STACK, 4, lambda seed, actions: np.zeros((len(actions), 9, 9, 3), np.uint8), 100, 80, 40,
+    defaults={"reward_clip": 1.0},
 )  # fmt: skip
 
 
@@ -88,12 +89,12 @@ def plain_loop(steps: int, chunk: int, agent: str) -> tuple[LearnerState, list[A
     )
     targets, improve = jax.jit(learner.targets), jax.jit(learner.improve)
     replay, games = other.replay, Corridors(1)
-    stack = np.zeros((STACK, SIDE, SIDE), np.uint8)
+    stack = np.zeros((STACK, SIDE, SIDE, 1), np.uint8)
     heard, length, ends, total = (np.float32(0), np.float32(0), np.bool_(False), np.bool_(False)), 0, [], 0.0
     networks = state  # that act and give targets
 
     def seen(stack: np.ndarray) -> np.ndarray:
-        return np.moveaxis(stack, 0, -1)
+        return np.moveaxis(stack[..., 0], 0, -1)
 
     def batch(number: int) -> Any:
         sample = replay.sample(config.batch_size, np.random.default_rng((0, number)))
@@ -228,7 +229,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(agent: str, stop: int, monkeyp
 
 def test_games_that_do_not_repeat_themselves_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = finished(session("dqn"), 40)
-    monkeypatch.setattr(Corridors, "draw", lambda self, env: np.zeros((SIDE, SIDE), np.uint8))
+    monkeypatch.setattr(Corridors, "draw", lambda self, env: np.zeros((SIDE, SIDE, 1), np.uint8))
     with pytest.raises(RunError, match="Corridors does not repeat itself from its seed"):
         session("dqn").restore(before.snapshot())
 

@@ -79,7 +79,12 @@ def test_a_lost_life_can_be_ignored() -> None:
 
 def test_what_the_learner_is_told() -> None:
     env = make("atari/Breakout")
-    assert (env.name, env.observation_shape, env.n_actions, env.reward_clip) == ("atari/breakout", (84, 84, 4), 4, 1.0)
+    assert (env.name, env.observation_shape, env.n_actions, env.defaults["reward_clip"]) == (
+        "atari/breakout",
+        (84, 84, 4),
+        4,
+        1.0,
+    )
     assert make("atari/breakout", full_action_space=True).n_actions == 18
 
 

@@ -33,7 +33,7 @@ STEPS = 240
 @pytest.fixture(scope="module", autouse=True)
 def made_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ube.runs.training.make", lambda env_id, **args: {"sea": SEA, "corridors": ENV}[env_id])
+        patch.setattr("ube.runs.plan.make", lambda env_id, **args: {"sea": SEA, "corridors": ENV}[env_id])
         patch.setattr(checkpoints, "SEGMENT", 32)
         yield
 
@@ -265,12 +265,12 @@ def test_too_little_memory_and_disk_are_said_before_the_start(tmp_path: Path, mo
     monkeypatch.setattr("ube.machine.free_memory", lambda: 8.0e9)
     big = SMALL | {"replay_size": 200_000_000}
     with pytest.raises(
-        UsageError, match=r"replay_size=200000000 needs 10\.3 GB of memory, and 8\.0 GB are free: --set"
+        UsageError, match=r"replay_size=200000000 needs 10\.5 GB of memory, and 8\.0 GB are free: --set"
     ):
         trained(tmp_path / "run", overrides=big)
     monkeypatch.setattr("ube.machine.free_memory", lambda: None)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 2.0e9}))
-    with pytest.raises(UsageError, match=r"need 11\.6 GB of disk, and 2\.0 GB are free in .*run: .*, or another place"):
+    with pytest.raises(UsageError, match=r"need 11\.8 GB of disk, and 2\.0 GB are free in .*run: .*, or another place"):
         trained(tmp_path / "run", overrides=big)
     assert not (tmp_path / "run").exists()
 
@@ -281,7 +281,7 @@ ATARI = [
     "--env", "atari/Pong", "--agent", "ube-nstep", "--frames", "480", "--evaluate-every", "240", "--evaluation-frames", "4",
     "--checkpoint-minutes", "1e-9", "--set", "replay_size=90", "warmup=40", "batch_size=8", "env.max_frames=80",
 ]  # fmt: skip
-PLAYED = "import sys; from ube.runs import training; training.HOSTED_CHUNK = 20; from ube.cli import main; main(sys.argv[1:])"
+PLAYED = "import sys; from ube.runs import plan; plan.HOSTED_CHUNK = 20; from ube.cli import main; main(sys.argv[1:])"
 
 
 def command(out: Path, *words: str) -> list[str]:

@@ -27,7 +27,7 @@ from ube.runs.directory import RunDirectory
 def made_here() -> Iterator[None]:
     """`train` and `load` find the sea of these tests, whose programs other tests share."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ube.runs.training.make", lambda env_id, **args: {"sea": SEA}[env_id])
+        patch.setattr("ube.runs.plan.make", lambda env_id, **args: {"sea": SEA}[env_id])
         yield
 
 

@@ -96,9 +96,12 @@ class AgentConfig:
     """Steps between updates."""
     target_period: int = 0
     """Updates between copies to the target network."""
+    reward_unit: float = 0.0
+    """Rewards are divided by this in what is learned, never in what is reported, so that β and learning rates mean the same
+    whatever rewards are counted in; 0 leaves it to the environment: the largest |reward| that a short random play met
+    for those of Gymnasium, 1 elsewhere."""
     reward_clip: float = 0.0
-    """Rewards are cut to ±this in what is learned, never in what is reported; inf cuts nothing, 0 leaves it to the
-    environment: 1 in Atari games, inf elsewhere."""
+    """Then they are cut to ±this; inf cuts nothing, 0 leaves it to the environment: 1 in Atari games, inf elsewhere."""
 
     def __post_init__(self) -> None:
         kinds = typing.get_type_hints(AgentConfig)
@@ -178,6 +181,7 @@ _RANGES = (
     ("warmup", 0, 1e12, "at least 1, or 0 for the default of the network"),
     ("update_period", 0, 10_000, "within 1..10000, or 0 for the default of the network"),
     ("target_period", 0, 1e12, "at least 1, or 0 for the default of the network"),
+    ("reward_unit", 0.0, 1e30, "must be positive and finite, or 0 for the default of the environment"),
     ("reward_clip", 0.0, math.inf, "must be positive, or 0 for the default of the environment; inf clips nothing"),
 )
 

@@ -6,7 +6,7 @@ slot of its own without a decision, so that the value of what would have followe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,13 +28,13 @@ class Sample(NamedTuple):
 class FrameReplay:
     """One ring for each of `n_envs` environments, `capacity` slots in all. Plain arrays, so that a checkpoint is easy."""
 
-    def __init__(self, capacity: int, frame_shape: tuple[int, ...], stack: int, n_envs: int = 1):
+    def __init__(self, capacity: int, frame_shape: tuple[int, ...], stack: int, n_envs: int = 1, dtype: Any = np.uint8):
         self.slots = capacity // n_envs
         if self.slots < stack + 2:
             raise UsageError(f"replay_size={capacity} is too small: at least {(stack + 2) * n_envs}")
         self.stack = stack
-        self.frames = np.zeros((n_envs, self.slots, *frame_shape), np.uint8)
-        self.action = np.zeros((n_envs, self.slots), np.uint8)
+        self.frames = np.zeros((n_envs, self.slots, *frame_shape), dtype)
+        self.action = np.zeros((n_envs, self.slots), np.uint16)
         self.reward = np.zeros((n_envs, self.slots), np.float32)
         self.continues = np.zeros((n_envs, self.slots), bool)
         self.decided = np.zeros((n_envs, self.slots), bool)
@@ -43,8 +43,8 @@ class FrameReplay:
         self._next_age = np.zeros(n_envs, np.uint8)
 
     @staticmethod
-    def bytes_needed(capacity: int, frame_shape: tuple[int, ...]) -> int:
-        return capacity * (int(np.prod(frame_shape)) + 1 + 4 + 1 + 1 + 1)
+    def bytes_needed(capacity: int, frame_shape: tuple[int, ...], dtype: Any = np.uint8) -> int:
+        return capacity * (int(np.prod(frame_shape)) * np.dtype(dtype).itemsize + 2 + 4 + 1 + 1 + 1)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All there is to know, by name."""

@@ -97,7 +97,7 @@ class HostedLoop:
             choice = self.learner.act(state, observation, keys[1], knobs)
             return {name: getattr(state, name) for name in OF_EACH}, state.largest_return, choice
 
-        own, largest, choices = self._each(decide)(own, heard, jnp.moveaxis(observations, 1, -1), keys)
+        own, largest, choices = self._each(decide)(own, heard, joined(observations), keys)
         shared["largest_return"] = largest.max()
 
         def take_in(shared: Fields, of_one: Any) -> tuple[Fields, Any]:
@@ -132,7 +132,7 @@ class HostedLoop:
         keys = jax.random.split(jax.random.fold_in(key, count), self.n_envs)
         state = LearnerState(**trained, **lived)
         return jax.vmap(lambda observation, key: self.learner.u_at_end(state, observation, key, knobs))(
-            jnp.moveaxis(observations, 1, -1), keys
+            joined(observations), keys
         )
 
     # ---------------------------------------------------------------- an update
@@ -199,16 +199,22 @@ class HostedLoop:
             playing = state._replace(member=member, zeta=zeta)
             return self.learner.act(playing, observation, key, knobs, None if own else epsilon)
 
-        return jax.vmap(one)(member, zeta, jnp.moveaxis(observations, 1, -1), keys)
+        return jax.vmap(one)(member, zeta, joined(observations), keys)
+
+
+def joined(frames: jax.Array) -> jax.Array:
+    """(B, stack, …, C) -> (B, …, stack·C)"""
+    last = jnp.moveaxis(frames, 1, -2)
+    return last.reshape(*last.shape[:-2], -1)
 
 
 def stacked(frames: jax.Array, age: jax.Array, stack: int) -> tuple[jax.Array, jax.Array]:
-    """(B, stack + 1, …) -> the observation and the next one, (B, …, stack); frames of other episodes are zero."""
+    """(B, stack + 1, …, C) -> the observation and the next one, (B, …, stack·C); frames of other episodes are zero."""
     back = jnp.arange(stack - 1, -1, -1)  # steps before the newest
     masks = (back <= age[:, None]), (back <= age[:, None] + 1)
     shape = (*masks[0].shape, *[1] * (frames.ndim - 2))
     now, following = (
-        jnp.moveaxis(jnp.where(mask.reshape(shape), part, 0), 1, -1)
+        joined(jnp.where(mask.reshape(shape), part, 0))
         for mask, part in zip(masks, (frames[:, :-1], frames[:, 1:]), strict=True)
     )
     return now, following

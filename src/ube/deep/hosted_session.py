@@ -16,7 +16,7 @@ from ube.deep.frames import FrameReplay
 from ube.deep.hosted import NOTED, Fields, Heard, HostedLoop, compiled_hosted
 from ube.deep.learner import LearnerState, filled, split_knobs
 from ube.deep.loop import RECOUNTED
-from ube.deep.session import Chunk, Episodes, Evaluation, check_finite, refreshed
+from ube.deep.session import Chunk, Episodes, Evaluation, check_finite, in_rewards, refreshed
 from ube.envs.contract import HostedEnvironment
 from ube.errors import RunError, UsageError
 
@@ -56,16 +56,16 @@ class HostedSession:
         self.trained, self.lived = self.loop.start(self.keys["start"], self.knobs)
         self.last_good: dict[str, Any] | None = None
         self.instance: Any = ()
-        self.observations = np.zeros((n_envs, env.stack, *env.frame_shape), np.uint8)
+        self.observations = self._no_frames(n_envs)
         self.heard = Heard(*(np.zeros(n_envs, dtype) for dtype in (np.float32, np.float32, bool, bool)))
         self.episode_return, self.episode_length = np.zeros(n_envs), np.zeros(n_envs, np.int64)
-        self.actions = np.zeros((restart_every // n_envs, n_envs), np.uint8)
+        self.actions = np.zeros((restart_every // n_envs, n_envs), np.uint16)
         """Since the games began anew."""
         self.refresh_every = -(-REFRESH // self.round) * self.round
         counts: Any = self.loop.learner.counts
         width = counts.size if self.loop.learner.keeps_codes else 0
         self.codes = np.zeros((self.refresh_every * (width > 0), width), np.float32)
-        self.coded_actions = np.zeros(len(self.codes), np.uint8)
+        self.coded_actions = np.zeros(len(self.codes), np.uint16)
         """Since the last refresh of Σ."""
         self.step = 0
         self.games: Any = None
@@ -78,7 +78,11 @@ class HostedSession:
 
     @cached_property
     def replay(self) -> FrameReplay:
-        return FrameReplay(self.config.replay_size, self.env.frame_shape, self.env.stack, self.n_envs)
+        env = self.env
+        return FrameReplay(self.config.replay_size, env.frame_shape, env.stack, self.n_envs, env.observation_dtype)
+
+    def _no_frames(self, n_envs: int) -> np.ndarray:
+        return np.zeros((n_envs, self.env.stack, *self.env.frame_shape), self.env.observation_dtype)
 
     # ---------------------------------------------------------------- training
 
@@ -101,7 +105,9 @@ class HostedSession:
                     self._refresh()
                 metrics = self._metrics(learned, first)
                 rate = (self.step - first) / (time.perf_counter() - began)
-                metrics |= {"steps_per_second": rate, "frames_per_second": rate * self.env.frame_skip}
+                metrics["steps_per_second"] = rate
+                if self.env.frame_skip > 1:
+                    metrics["frames_per_second"] = rate * self.env.frame_skip
                 episodes = Episodes(*(np.array([end[i] for end in self._ended]) for i in range(3)))
                 self._ended = []
                 if len(episodes.step):
@@ -150,12 +156,14 @@ class HostedSession:
         self._noted.append(decision.noted)
         action = np.asarray(decision.action)
         after = self.games.step(action)
-        if not np.isfinite(after.reward).all():
-            raise RunError(
-                f"{self.env.name} gave the reward {after.reward} at step {self.step + 1}: mend the environment; the last "
-                "good state is kept"
-            )
-        learned = np.clip(after.reward, -self.config.reward_clip, self.config.reward_clip)
+        for what, value in (("reward", after.reward), ("observation", after.last_frame)):
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise RunError(
+                    f"{self.env.name} gave the {what} {_unusual(value)} at step {self.step + 1}: mend the environment; the "
+                    "last good state is kept"
+                )
+        clip = self.config.reward_clip
+        learned = np.clip(after.reward / self.config.reward_unit, -clip, clip)
         if self.config.bonus_scale:
             learned = learned + np.asarray(decision.bonus)
         ended, over = after.terminated | after.truncated, after.terminated | after.life_lost
@@ -227,6 +235,7 @@ class HostedSession:
         metrics = dict(zip(NOTED, np.concatenate(noted).mean(0).tolist(), strict=True))
         if learned:
             metrics |= {name: float(np.mean([one[name] for one in learned])) for name in learned[0]}
+        metrics = in_rewards(metrics, self.config)
         check_finite(metrics, self.config, self.step, good)
         learner = self.loop.learner
         metrics["epsilon"] = float(learner.epsilon(self.step, self.knobs))
@@ -240,17 +249,20 @@ class HostedSession:
     ) -> Evaluation:
         """Without learning, Σ frozen: so many episodes, or as many as begin within so many decisions.
 
-        Several games side by side, each played to its end, so that long ones count as often as short ones.
+        Several games side by side, each played to its end, so that long ones count as often as short ones. One that goes on
+        for more than `env.longest` decisions counts as it stands.
         """
-        n_envs = min(EVALUATION_ENVS, episodes or EVALUATION_ENVS)
+        n_envs = self.env.n_envs or min(EVALUATION_ENVS, episodes or EVALUATION_ENVS)
         games = self.env.open(n_envs)
         keys = jax.random.split(jax.random.key(seed), 2)
         member, zeta = (np.array(part) for part in self.loop.draw_noise(jax.random.split(keys[0], n_envs)))
-        observations = np.zeros((n_envs, self.env.stack, *self.env.frame_shape), np.uint8)
+        observations = self._no_frames(n_envs)
         observations[:, -1] = games.reset(seed)
         played = np.zeros(n_envs), np.zeros(n_envs, np.int64)
         number = np.arange(n_envs)  # of the game in each; -1 where no more are needed
-        begun, decisions, results = n_envs, 0, {}
+        if episodes is not None:
+            number[episodes:] = -1
+        begun, decisions, results = int((number >= 0).sum()), 0, {}
         while (number >= 0).any():
             choice = self.loop.think_each(
                 learner, member, zeta, observations, keys[1], decisions, self.knobs, own,
@@ -261,7 +273,8 @@ class HostedSession:
             played[0][:] += after.reward
             played[1][:] += 1
             observations = np.concatenate([observations[:, 1:], after.last_frame[:, None]], 1)
-            for env in np.flatnonzero(after.terminated | after.truncated):
+            too_long = played[1] >= self.env.longest  # and counts as it stands
+            for env in np.flatnonzero(after.terminated | after.truncated | too_long):
                 observations[env] = 0
                 observations[env, -1] = after.frame[env]
                 if number[env] >= 0:
@@ -279,15 +292,16 @@ class HostedSession:
         """One game by itself, or its first decisions: actions, the u of each, and the largest Q before each, (T,)."""
         games, key = self.env.open(1), jax.random.key(seed)
         member, zeta = self.loop.draw_noise(jax.random.split(key, 1))
-        observations = np.zeros((1, self.env.stack, *self.env.frame_shape), np.uint8)
+        observations = self._no_frames(1)
         observations[:, -1] = games.reset(seed)
         seen = []
         for t in range(longest):
             choice = self.loop.think_each(
                 learner, member, zeta, observations, key, t, self.knobs, own, self.config.epsilon_evaluation
             )
-            action, u, q = (np.asarray(part)[0] for part in (choice.action, choice.u, choice.q))
-            seen.append((int(action), float(u[action]), float(q.max())))
+            action = int(choice.action[0])
+            values = in_rewards({"u": choice.u[0, action], "q": choice.q[0].max()}, self.config)
+            seen.append((action, float(values["u"]), float(values["q"])))
             after = games.step(np.array([action]))
             if after.terminated[0] or after.truncated[0]:
                 break
@@ -339,3 +353,7 @@ class HostedSession:
         if self.games is not None:
             self.games.close()
             self.games = None
+
+
+def _unusual(values: np.ndarray) -> float:
+    return float(values[~np.isfinite(values)].flat[0])

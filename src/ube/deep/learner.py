@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from ube.acting import perturbed
 from ube.deep.config import NETWORK_DEFAULTS, AgentConfig
 from ube.deep.counts import BinCounts, DenseCounts
 from ube.deep.networks import MLP, SMALLEST, UncertaintyHead, ValueNetwork, default_network, input_scaling, make_trunk
-from ube.envs.contract import Interface
+from ube.envs.contract import HostedEnvironment, Interface
 from ube.errors import UsageError
 
 Params = Any
@@ -49,6 +50,7 @@ class Knobs(NamedTuple):
     mask_probability: jax.Array
     discount: jax.Array
     learning_rate: jax.Array
+    reward_unit: jax.Array
     reward_clip: jax.Array
 
 
@@ -67,8 +69,8 @@ def split_knobs(config: AgentConfig) -> tuple[AgentConfig, Knobs]:
 _FILLED = ("epsilon_steps", "warmup", "learning_rate")
 
 
-def filled(config: AgentConfig, env: Interface) -> AgentConfig:
-    """The config with every 0 and "auto" decided by the environment."""
+def filled(config: AgentConfig, env: Interface, steps: int | None = None) -> AgentConfig:
+    """The config with every 0 and "auto" decided by the environment, and by how long the run will be where that counts."""
     network = default_network(env.observation_shape) if config.network == "auto" else config.network
     if network != "mlp" and len(env.observation_shape) != 3:
         raise UsageError(
@@ -80,7 +82,9 @@ def filled(config: AgentConfig, env: Interface) -> AgentConfig:
             f"network={network!r} reads images of {SMALLEST[network]} pixels or more a side, but {env.name} gives "
             f"{env.observation_shape}: set network=auto"
         )
-    auto = NETWORK_DEFAULTS[network] | {"reward_clip": env.reward_clip}
+    auto = NETWORK_DEFAULTS[network] | {"reward_unit": 1.0, "reward_clip": math.inf} | env.defaults
+    if isinstance(env, HostedEnvironment):
+        auto |= {name: min(auto[name], most) for name, most in _most(env, config, auto, steps).items()}
     defaults = {name: value for name, value in auto.items() if getattr(config, name) in (0, "auto")}
     if config.ensemble_of == "auto":
         defaults["ensemble_of"] = "networks" if network == "mlp" else "heads"
@@ -91,6 +95,14 @@ def filled(config: AgentConfig, env: Interface) -> AgentConfig:
             "is one Σ; set features=bins or random, or ensemble_of=heads"
         )
     return full
+
+
+def _most(env: HostedEnvironment, config: AgentConfig, auto: dict[str, Any], steps: int | None) -> dict[str, int]:
+    most = {} if env.most_replay is None else {"replay_size": env.most_replay}
+    if env.fits_budget and steps is not None:
+        period = config.update_period or auto["update_period"]
+        most |= {"warmup": steps // 20, "epsilon_steps": steps // 4, "target_period": steps // (50 * period)}
+    return {name: max(value, 1) for name, value in most.items()}
 
 
 class Choice(NamedTuple):
@@ -554,4 +566,4 @@ class Learner:
 
 
 def _clipped(reward: jax.Array, knobs: Knobs) -> jax.Array:
-    return jnp.clip(reward, -knobs.reward_clip, knobs.reward_clip)
+    return jnp.clip(reward / knobs.reward_unit, -knobs.reward_clip, knobs.reward_clip)

@@ -112,9 +112,10 @@ def make_trunk(name: str, hidden: tuple[int, ...]) -> nn.Module:
 
 
 def input_scaling(dtype: np.dtype, low: np.ndarray, high: np.ndarray) -> Callable[[jax.Array], jax.Array]:
-    """Observation -> float32 of order one: bool as 0 and 1, bytes over 255, bounded numbers onto [-1, 1]."""
+    """Observation -> float32 of order one: bool as 0 and 1, bytes over the largest, bounded numbers onto [-1, 1]."""
     if dtype == np.uint8:
-        return lambda x: x.astype(jnp.float32) / 255.0
+        largest = float(np.max(high))
+        return lambda x: x.astype(jnp.float32) / largest
     if dtype == np.bool_:
         return lambda x: x.astype(jnp.float32)
     bounded = np.isfinite(low) & np.isfinite(high) & (np.abs(low) < 1e6) & (np.abs(high) < 1e6) & (high > low)

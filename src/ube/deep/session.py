@@ -82,6 +82,7 @@ class Session:
             metrics = {name: float(value) for name, value in learned.items()}
             for name in ("q", "u", "nu", "u_loss"):
                 metrics.setdefault(name, float(getattr(log, name).mean()))
+            metrics = in_rewards(metrics, self.config)
             if log.bad.any():
                 raise self._not_finite(self.step + 1 + int(log.bad.argmax()), self.step)
             check_finite(metrics, self.config, planned, self.step)
@@ -178,6 +179,12 @@ class Session:
 
 
 MAX_CHUNKS = 1_000
+
+
+def in_rewards(values: dict[str, Any], config: AgentConfig) -> dict[str, Any]:
+    """Values in what rewards are counted in, variances in its square: the learner's own unit is `reward_unit`."""
+    powers = {"q": 1, "u": 2, "nu": 2}
+    return {name: value * config.reward_unit ** powers.get(name, 0) for name, value in values.items()}
 
 
 def check_finite(metrics: dict[str, float], config: AgentConfig, step: int, good: int) -> None:

@@ -32,6 +32,7 @@ GAMES = tuple(
 """The 57 of the paper, as ale-py names them."""
 
 SIDE, STACK, FRAME_SKIP = 84, 4, 4
+EVALUATE_EVERY, EVALUATION_STEPS = 1_000_000 // FRAME_SKIP, 500_000 // FRAME_SKIP
 
 
 def rom_of(env_id: str) -> str:
@@ -67,6 +68,7 @@ def atari(
         full_action_space=full_action_space,
     )  # fmt: skip
     shape = (SIDE, SIDE, STACK)
+    longest = max_frames // FRAME_SKIP
 
     def games(n_envs: int) -> AtariGames:
         return AtariGames(_vector_env(rom, n_envs, **rules), n_envs, life_loss)
@@ -83,7 +85,7 @@ def atari(
     one.close()
     return HostedEnvironment(
         f"{PREFIX}{rom}", shape, np.dtype(np.uint8), np.zeros(shape), np.full(shape, 255.0), n_actions, games,
-        shape[:2], STACK, FRAME_SKIP, screens, reward_clip=1.0,
+        (SIDE, SIDE, 1), STACK, FRAME_SKIP, screens, longest, EVALUATE_EVERY, EVALUATION_STEPS, defaults={"reward_clip": 1.0},
     )  # fmt: skip
 
 
@@ -95,15 +97,15 @@ class AtariGames:
     def reset(self, seed: int) -> np.ndarray:
         observation, info = self.emulators.reset(seed=_seeds(seed, self.n_envs))
         self._lives = info["lives"].copy()
-        return observation[:, -1].copy()
+        return observation[:, -1, ..., None].copy()
 
     def step(self, actions: np.ndarray) -> HostedStep:
         observation, reward, terminated, truncated, info = self.emulators.step(np.asarray(actions, np.int32))
         ended = terminated | truncated
-        frame = observation[:, -1].copy()
+        frame = observation[:, -1, ..., None].copy()
         last = frame
         if ended.any():
-            last = np.where(ended[:, None, None], info["final_obs"][:, -1], frame)
+            last = np.where(ended[:, None, None, None], info["final_obs"][:, -1, ..., None], frame)
         lost = self.life_loss & ~ended & (info["lives"] < self._lives)
         self._lives = info["lives"].copy()
         return HostedStep(frame, last, reward.astype(np.float64), terminated.copy(), truncated & ~terminated, lost)

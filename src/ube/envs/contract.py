@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -38,8 +37,8 @@ class Interface:
     """Bounds of the observation, broadcast to its shape; -inf and inf where there are none."""
     high: np.ndarray
     n_actions: int
-    reward_clip: float = field(default=math.inf, kw_only=True)
-    """Where agents cut rewards if they are not told otherwise."""
+    defaults: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    """Fields of an agent that this environment decides where 0 asks for it: they come before those of the network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +79,27 @@ class Games(Protocol):
     def close(self) -> None: ...
 
 
+class Calibration(NamedTuple):
+    """What a short random play showed of an environment; kept with a run, so that it is measured once."""
+
+    low: Any
+    """Bounds to scale observations by: numbers, or one for each input."""
+    high: Any
+    reward_unit: float
+    """The largest |reward|, 1 if there was none."""
+    steps: int
+    rewards: tuple[float, float]
+    """Lowest and highest."""
+    episodes: int
+    """That ended."""
+    repeats: bool
+    """Whether the same seed and actions gave the same observations."""
+
+
 @dataclass(frozen=True, eq=False)
 class HostedEnvironment(Interface):
-    """Outside of JAX. An observation is the last `stack` frames of the episode, zeros where it is younger."""
+    """Outside of JAX. An observation is the last `stack` frames of the episode side by side in its last axis, zeros where it
+    is younger."""
 
     open: Callable[[int], Games]
     """So many of them."""
@@ -90,5 +107,31 @@ class HostedEnvironment(Interface):
     stack: int
     frame_skip: int
     """Frames of the emulator for each decision: budgets are given in them."""
-    screens: Callable[[int, np.ndarray], np.ndarray]
+    screens: Callable[[int, np.ndarray], np.ndarray] | None
     """(seed, actions of one game) -> what a person would have seen before each, (T, height, width, 3)."""
+    longest: int
+    """Decisions after which evaluation stops waiting for the end of a game."""
+    evaluate_every: int
+    """Decisions between evaluations, and of an evaluation, where nobody says."""
+    evaluation_steps: int
+    n_envs: int | None = None
+    """So many side by side, always; None for as many as are asked for."""
+    calibrate: Callable[[], Calibration] | None = None
+    """None where all is known."""
+    encode: Callable[[Any], np.ndarray] = np.asarray
+    """What the environment shows -> a frame."""
+    decode: Callable[[int], Any] = int
+    """The number of an action -> what the environment takes."""
+    most_replay: int | None = None
+    """Frames that the replay holds at most where nobody says."""
+    fits_budget: bool = False
+    """Whether an agent's times are shortened to fit short runs where nobody says; else they are as published."""
+    notes: dict[str, str] = field(default_factory=dict)
+    """How its spaces are read, in words."""
+
+    def calibrated(self, found: Calibration) -> HostedEnvironment:
+        bounds = (np.broadcast_to(np.asarray(bound, np.float64), self.observation_shape) for bound in found[:2])
+        low, high = bounds
+        return replace(
+            self, low=low, high=high, calibrate=None, defaults=self.defaults | {"reward_unit": found.reward_unit}
+        )

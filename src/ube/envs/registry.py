@@ -1,4 +1,4 @@
-"""Environments by id: ours, gymnax's, navix's and Atari's."""
+"""Environments by id: ours, gymnax's, navix's, Atari's and Gymnasium's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ube.envs.arguments import known_names
 from ube.envs.atari import GAMES, PREFIX, atari
 from ube.envs.atari import REMEDY as ATARI_REMEDY
 from ube.envs.contract import Environment, HostedEnvironment
+from ube.envs.gymnasium_adapter import PREFIX as GYM
+from ube.envs.gymnasium_adapter import gymnasium_environment, gymnasium_ids, known, name_of, source_of
 from ube.envs.gymnax_adapter import gymnax_arguments, gymnax_environment, gymnax_ids
 from ube.envs.mountain_car import mountain_car_sparse
 from ube.envs.navix_adapter import navix_environment
@@ -51,6 +53,15 @@ def make(env_id: str, **env_args: Any) -> Environment | HostedEnvironment:
         raise UsageError(f"{env_id}: its arguments must be numbers, words or tuples, not {env_args!r}") from error
 
 
+def wrapped(source: Any, **env_args: Any) -> HostedEnvironment:
+    """What was given from Python: a class or function that makes environments of Gymnasium, or such an environment."""
+    if not callable(source) and not hasattr(source, "action_space"):
+        raise UsageError(
+            f"env={source!r}: give an id, a class or a function that makes an environment, or an environment"
+        )
+    return gymnasium_environment(source, name_of(source), **env_args)
+
+
 def environments() -> list[Listed]:
     """What `make` takes. Only one of navix's ids is listed, since naming them all would import it."""
     own = [Listed(env_id, text, _defaults(builder)) for env_id, (builder, text) in OWN.items()]
@@ -59,7 +70,12 @@ def environments() -> list[Listed]:
     games = Listed(
         f"{PREFIX}breakout", f"and the other {len(GAMES) - 1} games of Atari ({ATARI_REMEDY})", _defaults(atari)
     )
-    return [*own, *gymnax, grids, games]
+    theirs = Listed(
+        f"{GYM}CartPole-v1",
+        "and every other of Gymnasium with discrete actions; yours is module:NAME",
+        {"frame_stack": 1},
+    )
+    return [*own, *gymnax, grids, games, theirs]
 
 
 @functools.cache
@@ -74,8 +90,10 @@ def _make(env_id: str, env_args: tuple[tuple[str, type, Any], ...]) -> Environme
         return atari(env_id, **given)
     if env_id.startswith("Navix-"):
         return navix_environment(env_id, **given)
-    ids = [*OWN, *gymnax_ids(), NAVIX_EXAMPLE, *(PREFIX + game for game in GAMES)]
-    near = difflib.get_close_matches(env_id, ids, n=3, cutoff=0.3)
+    if env_id.startswith(GYM) or ":" in env_id or known(env_id):
+        return gymnasium_environment(source_of(env_id), env_id, **given)
+    ids = [*OWN, *gymnax_ids(), *gymnasium_ids(), NAVIX_EXAMPLE, *(PREFIX + game for game in GAMES)]
+    near = difflib.get_close_matches(env_id, dict.fromkeys(ids), n=3, cutoff=0.3)
     raise UsageError(f"no environment {env_id!r}; the nearest ids are {', '.join(near or OWN)} (`ube envs` lists all)")
 
 

@@ -94,7 +94,7 @@ class Checkpoints:
         if replay is None:
             raise Damaged(f"{path.name} belongs to a replay of frames")
         ring = replay.frames[segment.env]
-        frames = np.fromfile(path, np.uint8).reshape(-1, *ring.shape[1:])
+        frames = np.fromfile(path, ring.dtype).reshape(-1, *ring.shape[1:])
         ring[segment.first : segment.first + len(frames)] = frames
 
     def _folders(self) -> list[Path]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,55 +17,26 @@ import jax
 import numpy as np
 
 from ube.deep.config import AgentConfig, agent_config
-from ube.deep.hosted_session import CHUNK as HOSTED_CHUNK
 from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import LearnerState
-from ube.deep.protocols import with_protocol
-from ube.deep.session import CHUNK, Evaluation, Session
-from ube.envs import Environment, HostedEnvironment, make
-from ube.envs.atari import PREFIX as ATARI
+from ube.deep.session import Evaluation, Session, in_rewards
+from ube.envs import Environment, HostedEnvironment
 from ube.errors import RunError, UsageError
-from ube.files import to_json, versions
+from ube.files import to_json
 from ube.machine import check_room
 from ube.runs.checkpoints import Checkpoints
-from ube.runs.directory import Columns, RunDirectory
+from ube.runs.directory import CONFIG, Columns, RunDirectory
+from ube.runs.plan import EVALUATED, POLICIES, Schedule, made_from, planned
 from ube.runs.tensorboard import tensorboard
 
 Progress = Callable[[int, int, dict[str, float]], None]
 """progress(step, steps, metrics), after each chunk"""
-POLICIES = ("greedy", "own")
-EVALUATED = {"greedy": POLICIES[:1], "own": POLICIES[1:], "both": POLICIES, "none": ()}
 MAY_CHANGE = ("command", "versions", "schedule.checkpoint_minutes", "schedule.tensorboard")
 """Fields of config.json, when a run goes on."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """What happens beside learning. All but `checkpoint_minutes` is for environments outside of JAX."""
-
-    evaluate_every: int = 250_000
-    """Decisions between evaluations (a million frames of Atari), around which all games begin anew."""
-    evaluation_steps: int = 125_000
-    """Decisions of an evaluation: games that begin within them are played to their end."""
-    evaluation_policy: str = "both"
-    """greedy but for ε = epsilon_evaluation, by the agent's own exploring policy, both in turn, or none."""
-    n_envs: int = 1
-    """Games side by side in training."""
-    checkpoint_minutes: float = 10.0
-    """Between checkpoints; how often they are made changes nothing in the run."""
-    tensorboard: bool = False
-    """Write metrics for TensorBoard as well."""
-
-    def __post_init__(self) -> None:
-        if self.evaluation_policy not in EVALUATED:
-            raise UsageError(f"evaluation_policy={self.evaluation_policy!r}: choose one of {', '.join(EVALUATED)}")
-        for name in ("evaluate_every", "evaluation_steps", "n_envs", "checkpoint_minutes"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name}={getattr(self, name)}: it must be positive")
-
-
 def train(
-    env: str,
+    env: Any,
     agent: str | AgentConfig = "ube-deep",
     steps: int | None = None,
     seed: int = 0,
@@ -85,49 +54,41 @@ def train(
 ) -> Run:
     """Trains a preset (or a config of your own) and keeps all of it in a run directory.
 
-    env: an id from `ube envs`, with `env_args` such as {"size": 20}. overrides: fields of the agent to replace, such as
-    {"beta": 0.1}. steps: decisions, 50,000 if not given; Atari games ask for `frames` instead, four for each decision
-    (the paper: 200,000,000). protocol: of Atari games, a name in PROTOCOLS; `env_args` and `overrides` come before it.
-    out: the directory, by default runs/ENV-AGENT-seedN; it must be new, unless `resume`, which goes on from its last
-    checkpoint as if it had never stopped. chunk: steps between two rows of metrics, at most 10,000; Σ is refreshed then as
-    well. The same seed gives the same run to the bit on a CPU with as many threads. Ctrl-C stops after the chunk that is
+    env: an id from `ube envs`, with `env_args` such as {"size": 20}; or of Gymnasium: a class or function that makes an
+    environment with discrete actions (from `env_args`), or an environment, single or vector. overrides: fields of the agent
+    to replace, such as {"beta": 0.1}. steps: decisions, 50,000 if not given; Atari games ask for `frames` instead, four for
+    each decision (the paper: 200,000,000). protocol: of Atari games, a name in PROTOCOLS; `env_args` and `overrides` come
+    before it. out: the directory, by default runs/ENV-AGENT-seedN; it must be new, unless `resume`, which goes on from its
+    last checkpoint as if it had never stopped. chunk: steps between two rows of metrics, at most 10,000; Σ is refreshed then
+    as well. The same seed gives the same run to the bit on a CPU with as many threads. Ctrl-C stops after the chunk that is
     under way, with a checkpoint.
     """
     enable_compilation_cache()
-    if seed < 0 or seed >= 2**32:
-        raise UsageError(f"seed={seed}: within 0..{2**32 - 1}")
-    config = agent_config(agent, overrides)
     if chunk is not None and chunk < 1:
         raise UsageError(f"chunk={chunk}: at least 1")
-    if env.startswith(ATARI):
-        env_args, config = with_protocol(protocol, env_args or {}, config, overrides or {})
-    elif protocol != "mnih2015":
-        raise UsageError(f"protocol {protocol!r}: only games of {ATARI}… have one")
-    made = make(env, **(env_args or {}))
-    steps = decisions(made, steps, frames)
-    session = open_session(made, config, seed, schedule)
-    hosted = isinstance(made, HostedEnvironment)
-    name = "-".join([env, config.name, f"seed{seed}"]).replace("/", "_")
-    path = Path(out) if out is not None else Path("runs") / name
-    chunk = chunk or (HOSTED_CHUNK if hosted else CHUNK)
-    asked = {
-        "env": env, "env_args": env_args or {}, "agent": dataclasses.asdict(session.config), "seed": seed,
-        "steps": steps, "chunk": chunk, "schedule": dataclasses.asdict(schedule) if hosted else {},
-        "command": shlex.join(sys.argv), "versions": versions(),
-    }  # fmt: skip
+    asked: dict[str, Any] = dict(
+        frames=frames, protocol=protocol, env_args=env_args, overrides=overrides, schedule=schedule
+    )
+    plan = planned(env, agent, steps, seed, **asked)
+    path = Path(out) if out is not None else plan.default_path
+    if resume and (path / CONFIG).exists():
+        plan = planned(env, agent, steps, seed, **asked, begun=RunDirectory.open(path).config)
+    steps, schedule, hosted, made = plan.steps, plan.schedule, plan.hosted, plan.env
+    session, chunk = plan.session(), chunk or plan.chunk
+    content = plan.content(chunk)
     if isinstance(made, HostedEnvironment) and not path.exists():
-        check_room(session.config.replay_size, made.frame_shape, path)
+        check_room(session.config.replay_size, made.frame_shape, made.observation_dtype, path)
     with RunDirectory.locked(path) as directory, _gentle_interrupt(say) as interrupted:
         checkpoints = Checkpoints(path)
         if directory.is_new:
-            directory.begin(asked)
+            directory.begin(content)
         elif not resume:
             raise UsageError(f"{path} exists and is not empty: --resume goes on with it, --out chooses another place")
         else:
-            _same_run(directory, asked, hosted)
+            _same_run(directory, content, hosted)
             if not hosted and directory.finished(steps):
                 say(f"{path} is finished")
-                return Run(directory)
+                return Run(directory, plan.source)
             _go_on(session, directory, checkpoints, say)
         try:
             _learn(session, directory, checkpoints, steps, chunk, schedule, progress, interrupted)
@@ -137,34 +98,7 @@ def train(
             raise RunError(f"{error} in {path}") from None
         finally:
             session.close()
-    return Run(directory)
-
-
-def decisions(env: Environment | HostedEnvironment, steps: int | None, frames: int | None) -> int:
-    """What was asked for, in decisions."""
-    if steps is not None and frames is not None:
-        raise UsageError(f"steps={steps}, frames={frames}: give one of them")
-    if frames is not None:
-        if not isinstance(env, HostedEnvironment):
-            raise UsageError(f"frames={frames}: {env.name} has none; give steps")
-        steps = frames // env.frame_skip
-    elif steps is None:
-        if isinstance(env, HostedEnvironment):
-            raise UsageError(f"how long? give --frames N ({env.frame_skip} for each decision; the paper: 200000000)")
-        steps = 50_000
-    if steps < 1:
-        raise UsageError(f"steps={steps}: at least 1")
-    return steps
-
-
-def open_session(
-    env: Environment | HostedEnvironment, config: AgentConfig, seed: int, schedule: Schedule
-) -> Session | HostedSession:
-    if isinstance(env, HostedEnvironment):
-        return HostedSession(env, config, seed, n_envs=schedule.n_envs, restart_every=schedule.evaluate_every)
-    if schedule.n_envs != 1:
-        raise UsageError(f"n_envs={schedule.n_envs}: {env.name} is compiled, and runs one at a time")
-    return Session(env, config, seed)
+    return Run(directory, plan.source)
 
 
 def _learn(
@@ -182,7 +116,7 @@ def _learn(
             write(part.step, part.metrics)
             if progress is not None:
                 progress(part.step, steps, part.metrics)
-            if isinstance(session, HostedSession) and part.step % schedule.evaluate_every == 0:
+            if isinstance(session, HostedSession) and part.step % session.restart_every == 0:
                 write(part.step, _evaluate(session, directory, schedule))
             stop = interrupted()
             if stop or time.monotonic() - kept_at > 60 * schedule.checkpoint_minutes:
@@ -262,15 +196,19 @@ def _gentle_interrupt(say: Callable[[str], None]) -> Iterator[Callable[[], bool]
         signal.signal(signal.SIGINT, before)
 
 
-def load(path: str | Path) -> Run:
-    """A run that `train` wrote."""
+def load(path: str | Path, env: Any = None) -> Run:
+    """A run that `train` wrote. env: its environment, where it is one of yours (module:NAME, or from Python): a file that
+    names a module is not enough to run it."""
     enable_compilation_cache()
-    return Run(RunDirectory.open(Path(path)))
+    run = Run(RunDirectory.open(Path(path)))
+    return run if env is None else dataclasses.replace(run, env=made_from(env, run.config["env_args"]))
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
     directory: RunDirectory
+    env: Environment | HostedEnvironment | None = None
+    """As it was made, if somebody gave it."""
 
     @property
     def path(self) -> Path:
@@ -310,13 +248,28 @@ class Run:
         config = self.config
         try:
             fields = {**config["agent"], "reward_clip": config["agent"]["reward_clip"] or np.inf}
-            env, seed = make(config["env"], **config["env_args"]), config["seed"]
+            env = self.env if self.env is not None else self._made(config["env"], config["env_args"])
+            plan = planned(
+                env, agent_config(AgentConfig(), fields), config["steps"], config["seed"], frames=None, protocol="mnih2015",
+                env_args=config["env_args"], overrides=None, schedule=Schedule(), begun=config,
+            )  # fmt: skip
         except (KeyError, TypeError) as error:
             raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r})") from None
-        session = open_session(env, agent_config(AgentConfig(), fields), seed, Schedule())
+        session = plan.session()
         state = jax.tree.map(jax.numpy.asarray, self.directory.load_state(session.like_kept()))
         session.instance = state["instance"]
         return TrainedAgent(session, state["learner"])
+
+    def _made(self, name: str, env_args: dict[str, Any]) -> Environment | HostedEnvironment:
+        if ":" in name:
+            raise UsageError(
+                f"{self.path} was trained in {name}, and a file may not choose which module is run: give it again "
+                f"(--env {name}, or ube.load(path, env={name!r}))"
+            )
+        try:
+            return made_from(name, env_args)
+        except UsageError as error:
+            raise UsageError(f"{error}; if it is yours, give it: ube.load(path, env=…)") from None
 
     def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
         """Plays without learning: `policy` is "greedy" (but for ε = epsilon_evaluation) or "own", the agent's."""
@@ -356,27 +309,38 @@ class TrainedAgent:
     def env(self) -> Environment | HostedEnvironment:
         return self.session.env
 
-    def act(self, observation: Any, seed: int = 0) -> int:
-        """The agent's own choice at one observation; `seed` draws its noise."""
-        return int(self._think(observation, seed).action)
+    def act(self, observation: Any, seed: int = 0) -> Any:
+        """The agent's own choice at one observation, as its environment takes it; `seed` draws its noise."""
+        action = int(self._think(observation, seed).action)
+        return self.env.decode(action) if isinstance(self.env, HostedEnvironment) else action
 
     def uncertainty(self, observation: Any) -> Uncertainty:
         """Q, u and ν of each action. u and ν are 0 for agents that have none."""
         choice = self._think(observation, 0)
-        return Uncertainty(*(np.asarray(part) for part in (choice.q, choice.u, choice.nu)))
+        parts = {name: np.asarray(getattr(choice, name)) for name in Uncertainty._fields}
+        return Uncertainty(**in_rewards(parts, self.session.config))
 
     def _think(self, observation: Any, seed: int) -> Any:
-        array = np.asarray(observation)
+        array = self._frame(observation)
         if array.shape != self.env.observation_shape:
             raise UsageError(f"observation has shape {array.shape}: {self.env.name} gives {self.env.observation_shape}")
         array = array.astype(self.env.observation_dtype)
         return self.session.loop.think(self.state, array, jax.random.key(seed), self.session.knobs)
 
+    def _frame(self, observation: Any) -> np.ndarray:
+        """As the environment shows it, or several of them side by side where it stacks them."""
+        if not isinstance(self.env, HostedEnvironment) or self.env.stack > 1:
+            return np.asarray(observation)
+        try:
+            return self.env.encode(observation)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise UsageError(f"{observation!r} is no observation of {self.env.name}: {error}") from None
+
     def video(self, path: Path, *, policy: str, seed: int, longest: int) -> None:
         from ube.runs.video import Watched, write_video
 
         session = self.session
-        if not isinstance(session, HostedSession):
+        if not isinstance(session, HostedSession) or session.env.screens is None:
             raise UsageError(f"{session.env.name} has no screen: videos are of Atari games")
         _check_policy(policy)
         actions, u, q = session.watch(self.state, own=policy == "own", seed=seed, longest=longest)

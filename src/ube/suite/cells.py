@@ -47,12 +47,13 @@ class Cell:
     env_args: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, Any] = field(default_factory=dict)
     protocol: str = "mnih2015"
-    evaluate_every: int = 250_000
-    """Decisions of Atari between evaluations of `evaluation_steps` decisions, by `evaluation_policy`."""
-    evaluation_steps: int = 125_000
+    evaluate_every: int | None = None
+    """Decisions outside of JAX between evaluations of `evaluation_steps` decisions, by `evaluation_policy`; None leaves it
+    to the environment."""
+    evaluation_steps: int | None = None
     evaluation_policy: str = "both"
     evaluation_episodes: int = 10
-    """Of compiled environments, after training, greedy and by the agent's own policy."""
+    """After training, greedy and by the agent's own policy; not of Atari."""
     cpus: int = 1
     """Threads on a cluster; as `gpus`, no part of what is asked."""
     gpus: float = 0.0
@@ -151,6 +152,7 @@ class _Wrong(Exception):
 
 _TIMES = {"evaluate_every": "evaluate_every", "evaluation_frames": "evaluation_steps"}
 """Frames of Atari in the file -> decisions of a cell."""
+_OF_ATARI = {"evaluate_every": 250_000, "evaluation_steps": 125_000}
 _KEYS = (
     "envs", "agents", "seeds", "steps", "frames", "set", "grid", "protocol", "evaluation_policy", "evaluation_episodes",
     "cpus", "gpus", *_TIMES,
@@ -180,7 +182,8 @@ def _block(block: dict[str, Any]) -> list[Cell]:
         except UsageError as error:
             raise _Wrong("agents" if "does not exist" in str(error) else "set", str(error)) from None
         steps = _steps(block, env)
-        cells += [Cell(env, agent, seed, steps, env_args, overrides, **common) for seed in seeds]
+        times = (_OF_ATARI if env.startswith(ATARI) else {}) | common
+        cells += [Cell(env, agent, seed, steps, env_args, overrides, **times) for seed in seeds]
     return cells
 
 

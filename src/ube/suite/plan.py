@@ -50,18 +50,16 @@ class Measure:
         return self.cell.kind
 
     def run(self) -> Rate:
-        from ube.deep.config import agent_config
-        from ube.deep.protocols import with_protocol
-        from ube.envs import make
-        from ube.runs.training import Schedule, enable_compilation_cache, open_session
+        from ube.runs.plan import Schedule, planned
+        from ube.runs.training import enable_compilation_cache
 
         enable_compilation_cache()
         cell = self.cell
         overrides = cell.overrides | MEASURED if cell.is_atari else cell.overrides
-        config, env_args = agent_config(cell.agent, overrides), cell.env_args
-        if cell.is_atari:
-            env_args, config = with_protocol(cell.protocol, env_args, config, overrides)
-        session = open_session(make(cell.env, **env_args), config, cell.seed, Schedule())
+        session = planned(
+            cell.env, cell.agent, cell.steps, cell.seed, frames=None, protocol=cell.protocol, env_args=cell.env_args,
+            overrides=overrides, schedule=Schedule(),
+        ).session()  # fmt: skip
         parts = session.run(10**9, 400 if cell.is_atari else 2_000)
         try:
             rates = [next(parts).metrics["steps_per_second"] for _ in range(5)]  # the first ones compile, and warm up
@@ -114,6 +112,8 @@ def seconds_of(cell: Cell, rate: Rate) -> float:
     if not cell.is_atari:
         return training
     policies = {"both": 2, "none": 0}.get(cell.evaluation_policy, 1)
+    assert cell.evaluate_every is not None
+    assert cell.evaluation_steps is not None
     periods = cell.steps // cell.evaluate_every
     return training + policies * periods * cell.evaluation_steps / rate.evaluation
 

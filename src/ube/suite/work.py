@@ -80,6 +80,7 @@ class CellTask:
         )  # fmt: skip
         evaluations = _periods(run.evaluations)
         if not cell.is_atari:
+            evaluations = [one for one in evaluations if one["step"] < cell.steps]
             for policy in ("greedy", "own"):
                 played = run.evaluate(cell.evaluation_episodes, policy=policy, seed=EVALUATION_SEEDS + cell.seed)
                 evaluations.append(_row(cell.steps, policy, played.episode_return))

@@ -1,0 +1,309 @@
+"""Environments of Gymnasium with discrete actions: by id, by class or function (`module:Name` or itself), or as an object.
+
+One at a time they are stepped and reset here, so that no autoreset is involved. A vector environment resets itself in one of
+three ways, and must be told apart by its mode:
+
+- SAME_STEP: the observation is already that of the new episode, the last one is in `final_obs`
+- NEXT_STEP: the next step would be spent on the reset, whatever the action: it is reset here instead, by `reset_mask`
+- DISABLED: the same, since nobody else does it
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from ube.envs.arguments import whole
+from ube.envs.contract import Calibration, HostedEnvironment, HostedStep
+from ube.envs.spaces import Actions, Encoding, WrongObservation, actions, encoding
+from ube.errors import RunError, UsageError, nearest
+
+PREFIX = "gym/"
+CALIBRATION_STEPS = 1_000
+REPLAY_BYTES = 2e9
+"""The most that the replay takes where nobody says: pictures are large."""
+LONGEST = 10_000
+"""Decisions of a game in evaluation, where it has no time limit."""
+EVALUATE_EVERY, EVALUATION_STEPS = 10_000, 2_000
+SYMBOLIC = 32
+"""Whole numbers up to 255 that stay below this are symbols rather than brightness."""
+HUGE = 1e6
+"""Bounds beyond this are as good as none."""
+
+Source = Callable[..., Any]
+
+
+def source_of(env_id: str) -> Source:
+    """gym/ID, an ID that Gymnasium knows, or module:NAME -> what makes it."""
+    asked = env_id.removeprefix(PREFIX)
+    module, colon, name = asked.partition(":")
+    if colon:
+        try:
+            found = getattr(importlib.import_module(module), name, None)
+        except ImportError as error:
+            raise UsageError(
+                f"{env_id}: the module {module!r} cannot be imported ({error}); is it installed, or in this folder?"
+            ) from error
+        if callable(found):
+            return found
+        if found is not None:
+            raise UsageError(f"{env_id}: {name} is {type(found).__name__}; give a class or a function that makes one")
+        if not known(name):
+            names = [key for key, value in vars(sys.modules[module]).items() if isinstance(value, type)]
+            hint = nearest(name, names) if names else "give the name of a class or a function in it"
+            raise UsageError(f"{env_id}: {module} has no {name!r}: {hint}")
+        asked = name
+    if not known(asked):
+        raise UsageError(f"no environment {env_id!r} in Gymnasium: {nearest(asked, gymnasium_ids())}")
+    return lambda **env_args: gymnasium.make(asked, disable_env_checker=True, **env_args)
+
+
+REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
+"""Packages that must be imported before Gymnasium knows their ids."""
+
+
+def known(env_id: str) -> bool:
+    for start, module in REGISTERED_BY.items():
+        if env_id.startswith(start):
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                raise UsageError(f"{env_id} needs {module}: pip install {module}") from error
+    return env_id in gymnasium.registry or any(spec.startswith(f"{env_id}-v") for spec in gymnasium.registry)
+
+
+def gymnasium_ids() -> list[str]:
+    """Those that need no other package."""
+    return [name for name, spec in gymnasium.registry.items() if "/" not in name and spec.entry_point is not None]
+
+
+def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env_args: Any) -> HostedEnvironment:
+    """source: a class or function that makes an environment from `env_args`, or one that is made.
+
+    frame_stack: how many of the last observations are seen together. An object is used for everything there is to do,
+    training and evaluation in turn, and closed by whoever made it.
+    """
+    whole("frame_stack", frame_stack, 1)
+    made = isinstance(source, gymnasium.Env | VectorEnv)
+    if made and env_args:
+        raise UsageError(f"{name} is made already: it takes no arguments ({', '.join(env_args)})")
+    first: Any = source if made else _made(source, name, env_args)
+    if not isinstance(first, gymnasium.Env | VectorEnv):
+        raise UsageError(f"{name} gave {type(first).__name__}, which is no gymnasium.Env: wrap it as one")
+    many = first.num_envs if isinstance(first, VectorEnv) else None
+    kind = "single_" if many else ""
+    action_space = getattr(first, f"{kind}action_space")
+    choices, seen = actions(action_space, name), encoding(getattr(first, f"{kind}observation_space"), name)
+    if many and _resets_one_step_late_for_sure(first):
+        raise UsageError(
+            f"{name} resets itself on the next step, and without shared memory cannot be stopped: make it with "
+            "autoreset_mode=AutoresetMode.SAME_STEP"
+        )
+    spec = getattr(first, "spec", None)
+    limit = getattr(spec, "max_episode_steps", None)
+    if not made:
+        first.close()
+
+    def open_games(n_envs: int) -> Any:
+        if many:
+            return VectorGames(first if made else _made(source, name, env_args), seen, choices, name, owned=not made)
+        if made and n_envs != 1:
+            raise UsageError(f"n_envs={n_envs}: {name} is one object; give a class or a function that makes as many")
+        envs = [first] if made else [_made(source, name, env_args) for _ in range(n_envs)]
+        return SingleGames(envs, seen, choices, name, owned=not made)
+
+    shape = (*seen.shape[:-1], seen.shape[-1] * frame_stack)
+    low, high = (np.concatenate([bound] * frame_stack, -1) for bound in (seen.low, seen.high))
+    size = int(np.prod(seen.shape)) * seen.dtype.itemsize
+    notes = {
+        "observation": seen.words + (f", the last {frame_stack} together" if frame_stack > 1 else ""),
+        "actions": f"{choices.number} ({action_space})",
+        "time limit": f"{limit} steps, bootstrapped" if limit else "none known; a truncation is bootstrapped",
+    }
+    return HostedEnvironment(
+        name, shape, seen.dtype, low, high, choices.number, open_games, seen.shape, frame_stack, 1, None,
+        limit or LONGEST, EVALUATE_EVERY, EVALUATION_STEPS, many or (1 if made else None),
+        lambda: calibrated(open_games, many or 1, seen, frame_stack, choices.number), seen.encode, choices.decode,
+        max(int(REPLAY_BYTES / size), 1_000), True, notes,
+    )  # fmt: skip
+
+
+def _made(source: Source, name: str, env_args: dict[str, Any]) -> Any:
+    try:
+        return source(**env_args)
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        given = f" with {env_args}" if env_args else ""
+        raise UsageError(f"{name} could not be made{given} ({words})") from error
+
+
+def _resets_one_step_late_for_sure(env: Any) -> bool:
+    """Worker processes that do not share memory forget to clear their flag when they are told to reset."""
+    from gymnasium.vector import AsyncVectorEnv
+
+    inner = env.unwrapped
+    return isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and _mode(env) is AutoresetMode.NEXT_STEP
+
+
+def _mode(env: VectorEnv) -> AutoresetMode:
+    mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    return AutoresetMode(mode) if not isinstance(mode, AutoresetMode) else mode
+
+
+class SingleGames:
+    """Environments one at a time."""
+
+    def __init__(self, envs: list[Any], seen: Encoding, choices: Actions, name: str, owned: bool):
+        self.envs, self.seen, self.choices, self.name, self.owned = envs, seen, choices, name, owned
+        self.steps = 0
+
+    def reset(self, seed: int) -> np.ndarray:
+        seeds = _seeds(seed, len(self.envs))
+        return np.stack([self._first(env, own) for env, own in zip(self.envs, seeds, strict=True)])
+
+    def _first(self, env: Any, seed: int | None = None) -> np.ndarray:
+        with _blamed(self, "reset"):
+            return self.seen.encode(env.reset(seed=seed)[0])
+
+    def step(self, actions: np.ndarray) -> HostedStep:
+        self.steps += 1
+        results = [self._one(env, int(action)) for env, action in zip(self.envs, actions, strict=True)]
+        frame, last, reward, terminated, truncated = (np.array(part) for part in zip(*results, strict=True))
+        return HostedStep(frame, last, reward, terminated, truncated, np.zeros(len(results), bool))
+
+    def _one(self, env: Any, action: int) -> tuple[Any, ...]:
+        with _blamed(self, "step"):
+            observation, reward, terminated, truncated, _ = env.step(self.choices.decode(action))
+            last, paid = self.seen.encode(observation), float(reward)
+        ended = bool(terminated), bool(truncated) and not terminated
+        return (self._first(env) if any(ended) else last), last, paid, *ended
+
+    def close(self) -> None:
+        if self.owned:
+            for env in self.envs:
+                env.close()
+
+
+class VectorGames:
+    """A vector environment, whatever its mode of resetting."""
+
+    def __init__(self, env: Any, seen: Encoding, choices: Actions, name: str, owned: bool):
+        self.env, self.seen, self.choices, self.name, self.owned = env, seen, choices, name, owned
+        self.mode, self.steps = _mode(env), 0
+
+    def reset(self, seed: int) -> np.ndarray:
+        with _blamed(self, "reset"):
+            return self._frames(self.env.reset(seed=_seeds(seed, self.env.num_envs))[0])
+
+    def step(self, actions: np.ndarray) -> HostedStep:
+        self.steps += 1
+        with _blamed(self, "step"):
+            taken = np.stack([self.choices.decode(int(action)) for action in actions])
+            observation, reward, terminated, truncated, info = self.env.step(taken)
+            frame = last = self._frames(observation)
+            terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+            ended = terminated | truncated
+            if ended.any() and self.mode is AutoresetMode.SAME_STEP:
+                last = frame.copy()
+                for env in np.flatnonzero(ended):
+                    last[env] = self.seen.encode(info["final_obs"][env])
+            elif ended.any():
+                frame = self._frames(self.env.reset(options={"reset_mask": ended})[0])
+                if not np.array_equal(frame[~ended], last[~ended]):
+                    raise WrongObservation(
+                        "new episodes to all when one was reset: make it with AutoresetMode.SAME_STEP"
+                    )
+        none = np.zeros(len(actions), bool)
+        return HostedStep(frame, last, np.array(reward, np.float64), terminated, truncated & ~terminated, none)
+
+    def _frames(self, observation: Any) -> np.ndarray:
+        from gymnasium.vector.utils import iterate
+
+        return np.stack([self.seen.encode(one) for one in iterate(self.env.observation_space, observation)])
+
+    def close(self) -> None:
+        if self.owned:
+            self.env.close()
+
+
+class _blamed:
+    """Errors of an environment name it, and what it was doing."""
+
+    def __init__(self, games: SingleGames | VectorGames, doing: str):
+        self.games, self.doing = games, doing
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, WrongObservation):
+            raise RunError(f"{self.games.name} gave {error}, in {self.doing} {self.games.steps}: mend it") from error
+        if isinstance(error, Exception) and not isinstance(error, RunError | UsageError):
+            words = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+            raise RunError(f"{self.games.name} failed in {self.doing} {self.games.steps} ({words}): mend it") from error
+
+
+def _seeds(seed: int, n_envs: int) -> list[int]:
+    """Of each game; some take only those below 2³¹."""
+    return (np.random.SeedSequence(seed).generate_state(n_envs).astype(np.int64) >> 1).tolist()
+
+
+def calibrated(
+    open_games: Callable[[int], Any], n_envs: int, seen: Encoding, frame_stack: int, n_actions: int
+) -> Calibration:
+    """Random play, always the same, in one environment (or in those of a vector)."""
+    steps = CALIBRATION_STEPS // n_envs
+    plan = np.random.default_rng(0).integers(0, n_actions, (steps, n_envs))
+    games = open_games(n_envs)
+    frames, rewards, episodes = [games.reset(0)], [], 0
+    for chosen in plan:
+        after = games.step(chosen)
+        frames += [after.last_frame, after.frame]
+        rewards.append(after.reward)
+        episodes += int((after.terminated | after.truncated).sum())
+    again = [games.reset(0), *(games.step(chosen).last_frame for chosen in plan[:100])]
+    repeats = all(np.array_equal(a, b) for a, b in zip(again, [frames[0], *frames[1::2]], strict=False))
+    games.close()
+    paid = np.concatenate(rewards)
+    paid = paid[np.isfinite(paid)]
+    largest = float(np.abs(paid).max(initial=0.0))
+    low, high = _bounds(np.concatenate(frames), seen)
+    if low.ndim:
+        low, high = (np.concatenate([bound] * frame_stack, -1) for bound in (low, high))
+    span = (float(paid.min(initial=0.0)), float(paid.max(initial=0.0)))
+    return Calibration(low.tolist(), high.tolist(), largest or 1.0, steps * n_envs, span, episodes, repeats)
+
+
+def _bounds(frames: np.ndarray, seen: Encoding) -> tuple[np.ndarray, np.ndarray]:
+    """The space's own, but where they say nothing: none at all, or bytes of which only small ones are used, as symbols."""
+    largest = float(frames[:, seen.whole].max(initial=0))
+    symbols = largest < SYMBOLIC
+    if seen.dtype == bool:
+        return np.zeros(()), np.ones(())
+    if seen.dtype == np.uint8:
+        return np.zeros(()), np.asarray(2 * max(largest, 1.0) if symbols else 255.0)
+    met = np.where(np.isfinite(frames), frames, 0.0).astype(np.float64)
+    middle, reach = (met.max(0) + met.min(0)) / 2, np.ptp(met, 0)
+    reach = np.where(reach > 0, reach, 1.0)
+    unbounded = ~((np.abs(seen.low) < HUGE) & (np.abs(seen.high) < HUGE))
+    low, high = np.where(unbounded, middle - reach, seen.low), np.where(unbounded, middle + reach, seen.high)
+    used = seen.whole & symbols & (seen.low == 0) & (seen.high > 4 * SYMBOLIC)
+    return low, np.where(used, 2 * max(largest, 1.0), high)
+
+
+def name_of(source: Any) -> str:
+    """Of what was given from Python: module:NAME where it can be found again, else its name alone."""
+    if isinstance(source, gymnasium.Env | VectorEnv):
+        spec = getattr(source, "spec", None)
+        return spec.id if spec is not None else type(source.unwrapped).__name__
+    module, name = getattr(source, "__module__", None), getattr(source, "__qualname__", type(source).__name__)
+    if module in (None, "__main__") or not name.isidentifier():
+        return name
+    return f"{module}:{name}"
