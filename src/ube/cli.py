@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -19,6 +19,9 @@ from tyro.conf import Positional, arg, subcommand
 from ube._version import __version__
 from ube.errors import RunError, UsageError
 from ube.suite.command import SuiteCommand
+
+if TYPE_CHECKING:
+    from ube.runs import Progress as RunProgress
 
 
 @dataclass
@@ -109,6 +112,8 @@ class Train:
     """Who acts then: greedy but for a small ε (field epsilon_evaluation), the agent's own policy, both in turn, or none."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard as well (pip install 'ube-rl[tensorboard]')."""
+    wandb: bool = False
+    """Send the metrics to Weights & Biases as well (pip install 'ube-rl[wandb]'); WANDB_MODE=offline only writes them."""
 
     def run(self) -> None:
         from ube.deep.config import parse_overrides
@@ -119,12 +124,12 @@ class Train:
         schedule = Schedule(
             evaluate_every=self.evaluate_every // FRAME_SKIP, evaluation_steps=self.evaluation_frames // FRAME_SKIP,
             evaluation_policy=self.evaluation_policy, n_envs=self.envs, checkpoint_minutes=self.checkpoint_minutes,
-            tensorboard=self.tensorboard,
+            track=tuple(name for name in ("tensorboard", "wandb") if getattr(self, name)),
         )  # fmt: skip
-        with _live() as (progress, say):
+        with _live() as (callback, say):
             run = train(
                 self.env, self.agent, self.steps, self.seed, frames=self.frames, protocol=self.protocol,
-                env_args=env_args, overrides=overrides, out=self.out, progress=progress, schedule=schedule,
+                env_args=env_args, overrides=overrides, out=self.out, callback=callback, schedule=schedule,
                 resume=self.resume, say=say,
             )  # fmt: skip
         returns = run.episodes["episode_return"]
@@ -391,7 +396,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextmanager
-def _live() -> Iterator[tuple[Callable[[int, int, dict[str, float]], None], Callable[[str], None]]]:
+def _live() -> Iterator[tuple[Callable[[RunProgress], None], Callable[[str], None]]]:
     """How a run is going: a bar with its numbers on a terminal, a line per tenth elsewhere; always on stderr."""
     shown = ("return", "q", "u", "loss", "epsilon", "steps_per_second", "frames_per_second")
     console = Console(stderr=True, highlight=False)
@@ -404,11 +409,11 @@ def _live() -> Iterator[tuple[Callable[[int, int, dict[str, float]], None], Call
     if not console.is_terminal:
         tenth = -1
 
-        def line(step: int, total: int, metrics: dict[str, float]) -> None:
+        def line(now: RunProgress) -> None:
             nonlocal tenth
-            if 10 * step // total > tenth:
-                tenth = 10 * step // total
-                print(f"step {step:,} of {total:,}  {words(metrics)}", file=sys.stderr, flush=True)
+            if 10 * now.step // now.steps > tenth:
+                tenth = 10 * now.step // now.steps
+                print(f"step {now.step:,} of {now.steps:,}  {words(now.metrics)}", file=sys.stderr, flush=True)
 
         print("compiling …", file=sys.stderr, flush=True)
         yield line, lambda text: print(f"ube: {text}", file=sys.stderr, flush=True)
@@ -418,8 +423,8 @@ def _live() -> Iterator[tuple[Callable[[int, int, dict[str, float]], None], Call
         task = bar.add_task("compiling …", total=None)
         seen: dict[str, float] = {}
 
-        def move(step: int, total: int, metrics: dict[str, float]) -> None:
-            seen.update(metrics)  # no episode may have ended lately
-            bar.update(task, completed=min(step, total), total=total, description=words(seen))
+        def move(now: RunProgress) -> None:
+            seen.update(now.metrics)  # no episode may have ended lately
+            bar.update(task, completed=min(now.step, now.steps), total=now.steps, description=words(seen))
 
         yield move, console.print

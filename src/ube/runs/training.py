@@ -23,7 +23,7 @@ from ube.deep.hosted_session import CHUNK as HOSTED_CHUNK
 from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import LearnerState
 from ube.deep.protocols import with_protocol
-from ube.deep.session import CHUNK, Evaluation, Session
+from ube.deep.session import CHUNK, Episodes, Evaluation, Session
 from ube.envs import Environment, HostedEnvironment, make
 from ube.envs.atari import PREFIX as ATARI
 from ube.errors import RunError, UsageError
@@ -31,19 +31,17 @@ from ube.files import to_json, versions
 from ube.machine import check_room
 from ube.runs.checkpoints import Checkpoints
 from ube.runs.directory import Columns, RunDirectory
-from ube.runs.tensorboard import tensorboard
+from ube.runs.trackers import TRACKERS, check_trackers, trackers
 
-Progress = Callable[[int, int, dict[str, float]], None]
-"""progress(step, steps, metrics), after each chunk"""
 POLICIES = ("greedy", "own")
 EVALUATED = {"greedy": POLICIES[:1], "own": POLICIES[1:], "both": POLICIES, "none": ()}
-MAY_CHANGE = ("command", "versions", "schedule.checkpoint_minutes", "schedule.tensorboard")
+MAY_CHANGE = ("command", "versions", "schedule.checkpoint_minutes", "schedule.track")
 """Fields of config.json, when a run goes on."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """What happens beside learning. All but `checkpoint_minutes` is for environments outside of JAX."""
+    """What happens beside learning. All but `checkpoint_minutes` and `track` is for environments outside of JAX."""
 
     evaluate_every: int = 250_000
     """Decisions between evaluations (a million frames of Atari), around which all games begin anew."""
@@ -55,8 +53,8 @@ class Schedule:
     """Games side by side in training."""
     checkpoint_minutes: float = 10.0
     """Between checkpoints; how often they are made changes nothing in the run."""
-    tensorboard: bool = False
-    """Write metrics for TensorBoard as well."""
+    track: tuple[str, ...] = ()
+    """Where metrics go as well: "tensorboard" (RUN/tensorboard), "wandb" (Weights & Biases; RUN/wandb)."""
 
     def __post_init__(self) -> None:
         if self.evaluation_policy not in EVALUATED:
@@ -64,6 +62,27 @@ class Schedule:
         for name in ("evaluate_every", "evaluation_steps", "n_envs", "checkpoint_minutes"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name}={getattr(self, name)}: it must be positive")
+        if isinstance(self.track, str) or not set(self.track) <= set(TRACKERS):
+            raise UsageError(f"track={self.track!r}: a tuple of names among {', '.join(TRACKERS)}")
+
+
+class Progress(NamedTuple):
+    """What a callback is given after each chunk."""
+
+    step: int
+    """Decisions so far."""
+    steps: int
+    """Decisions in all."""
+    metrics: dict[str, float]
+    """Of this chunk: loss, q, u, nu, …"""
+    episodes: Episodes
+    """Those that ended in this chunk."""
+    agent: TrainedAgent
+    """As it is now; it may be kept, since what follows does not change it."""
+
+
+Callback = Callable[[Progress], bool | None]
+"""Returning True stops the run there."""
 
 
 def train(
@@ -78,7 +97,7 @@ def train(
     overrides: dict[str, Any] | None = None,
     out: str | Path | None = None,
     chunk: int | None = None,
-    progress: Progress | None = None,
+    callback: Callback | None = None,
     schedule: Schedule = Schedule(),  # noqa: B008 - it is frozen
     resume: bool = False,
     say: Callable[[str], None] = print,
@@ -90,10 +109,12 @@ def train(
     (the paper: 200,000,000). protocol: of Atari games, a name in PROTOCOLS; `env_args` and `overrides` come before it.
     out: the directory, by default runs/ENV-AGENT-seedN; it must be new, unless `resume`, which goes on from its last
     checkpoint as if it had never stopped. chunk: steps between two rows of metrics, at most 10,000; Σ is refreshed then as
-    well. The same seed gives the same run to the bit on a CPU with as many threads. Ctrl-C stops after the chunk that is
-    under way, with a checkpoint.
+    well. callback: is called after each chunk with its `Progress`, and stops the run by returning True; what was learned
+    until then is kept, and `resume` goes on from there. The same seed gives the same run to the bit on a CPU with as many
+    threads. Ctrl-C stops after the chunk that is under way, with a checkpoint.
     """
     enable_compilation_cache()
+    check_trackers(schedule.track)
     if seed < 0 or seed >= 2**32:
         raise UsageError(f"seed={seed}: within 0..{2**32 - 1}")
     config = agent_config(agent, overrides)
@@ -130,7 +151,7 @@ def train(
                 return Run(directory)
             _go_on(session, directory, checkpoints, say)
         try:
-            _learn(session, directory, checkpoints, steps, chunk, schedule, progress, interrupted)
+            _learn(session, directory, checkpoints, steps, chunk, schedule, callback, interrupted)
         except RunError as error:
             if session.last_good is not None:
                 directory.save_state(session.last_good)
@@ -169,19 +190,20 @@ def open_session(
 
 def _learn(
     session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, steps: int, chunk: int,
-    schedule: Schedule, progress: Progress | None, interrupted: Callable[[], bool],
+    schedule: Schedule, callback: Callback | None, interrupted: Callable[[], bool],
 ) -> None:  # fmt: skip
     def checkpoint() -> None:
         checkpoints.save(session.step, session.snapshot(), session.replay, {"sizes": directory.sizes()})
 
-    kept_at = time.monotonic()
-    with tensorboard(directory.path, schedule.tensorboard) as write:
+    kept_at, enough = time.monotonic(), False
+    with trackers(schedule.track, directory.path, directory.config) as write:
         for part in session.run(steps, chunk):
             directory.append("episodes", part.episodes._asdict())
             directory.append("metrics", {"step": part.step, **part.metrics})
             write(part.step, part.metrics)
-            if progress is not None:
-                progress(part.step, steps, part.metrics)
+            if callback is not None:
+                agent = TrainedAgent(session, jax.tree.map(jax.numpy.copy, session.learner))
+                enough = bool(callback(Progress(part.step, steps, part.metrics, part.episodes, agent)))
             if isinstance(session, HostedSession) and part.step % schedule.evaluate_every == 0:
                 write(part.step, _evaluate(session, directory, schedule))
             stop = interrupted()
@@ -190,7 +212,9 @@ def _learn(
                 kept_at = time.monotonic()
             if stop:
                 raise KeyboardInterrupt
-    if isinstance(session, HostedSession):
+            if enough:
+                break
+    if enough or isinstance(session, HostedSession):
         checkpoint()
     directory.save_state(session.kept())
 
