@@ -22,6 +22,7 @@ from ube.suite.command import SuiteCommand
 
 if TYPE_CHECKING:
     from ube.runs import Progress as RunProgress
+    from ube.runs import Run
 
 
 @dataclass
@@ -151,8 +152,8 @@ class Evaluate:
 
     run_dir: Annotated[Positional[Path], arg(metavar="RUN_DIR")]
     """A folder that `ube train` wrote."""
-    episodes: Annotated[int, arg(metavar="N")] = 10
-    """How many."""
+    episodes: Annotated[int | None, arg(metavar="N")] = None
+    """How many (10 if not given; 50 for --calibration, 20 for --map)."""
     policy: Annotated[str, arg(metavar="greedy|own")] = "greedy"
     """greedy but for a small ε (the field epsilon_evaluation), or the agent's own exploring policy."""
     seed: int = 0
@@ -161,16 +162,23 @@ class Evaluate:
     """Write the returns to this file as well."""
     video: Annotated[Path | None, arg(metavar="FILE.gif")] = None
     """Instead, play one Atari game and write it with u drawn under the screen (its first 1000 decisions at most)."""
+    episode: Annotated[Path | None, arg(metavar="FILE.png")] = None
+    """Instead, draw one episode: Q of the actions taken with β√u around it, √u, √ν and rewards (.png, .svg or .pdf)."""
+    calibration: Annotated[Path | None, arg(metavar="FILE.png")] = None
+    """Instead, draw how wrong Q was about the returns that followed, against β√u."""
+    map: Annotated[Path | None, arg(metavar="FILE.png")] = None
+    """Instead, draw β√u beside visits, over two numbers of the observation or over one-hot cells."""
+    dims: Annotated[tuple[int, int], arg(metavar="I J")] = (0, 1)
+    """Of --map: which two numbers."""
 
     def run(self) -> None:
         from ube.files import to_json, write_atomically
         from ube.runs import load
 
         run = load(self.run_dir)
-        if self.video is not None:
-            print(f"Open {run.video(self.video, policy=self.policy, seed=self.seed)}")
+        if self._drawn(run):
             return
-        played = run.evaluate(self.episodes, policy=self.policy, seed=self.seed)
+        played = run.evaluate(self._episodes(10), policy=self.policy, seed=self.seed)
         returns, lengths = played
         table = Table("episodes", "mean return", "std", "lowest", "highest", "mean length", title=str(self.run_dir))
         numbers = (returns.mean(), returns.std(), returns.min(), returns.max(), lengths.mean())
@@ -179,6 +187,25 @@ class Evaluate:
         if self.out is not None:
             content = {"run": run.config, "policy": self.policy, "seed": self.seed, **played._asdict()}
             write_atomically(self.out, to_json(content))
+
+    def _episodes(self, default: int) -> int:
+        return default if self.episodes is None else self.episodes
+
+    def _drawn(self, run: Run) -> bool:
+        """Draws what was asked for; whether there was any."""
+        how: dict[str, Any] = {"policy": self.policy, "seed": self.seed}
+        if self.video is not None:
+            run.video(self.video, **how)
+        if self.episode is not None:
+            run.plot_episode(self.episode, **how)
+        if self.calibration is not None:
+            run.plot_calibration(self.calibration, episodes=self._episodes(50), **how)
+        if self.map is not None:
+            run.plot_map(self.map, dims=self.dims, episodes=self._episodes(20), **how)
+        made = [path for path in (self.video, self.episode, self.calibration, self.map) if path is not None]
+        for path in made:
+            print(f"Open {path}")
+        return bool(made)
 
 
 @dataclass

@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ube.deep import watching
 from ube.deep.config import AgentConfig, agent_config
 from ube.deep.hosted_session import CHUNK as HOSTED_CHUNK
 from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import LearnerState
 from ube.deep.protocols import with_protocol
 from ube.deep.session import CHUNK, Episodes, Evaluation, Session
+from ube.deep.watching import Episode
 from ube.envs import Environment, HostedEnvironment, make
 from ube.envs.atari import PREFIX as ATARI
 from ube.errors import RunError, UsageError
@@ -32,6 +34,7 @@ from ube.machine import check_room
 from ube.runs.checkpoints import Checkpoints
 from ube.runs.directory import Columns, RunDirectory
 from ube.runs.trackers import TRACKERS, check_trackers, trackers
+from ube.stats.calibration import Calibration
 
 POLICIES = ("greedy", "own")
 EVALUATED = {"greedy": POLICIES[:1], "own": POLICIES[1:], "both": POLICIES, "none": ()}
@@ -362,6 +365,47 @@ class Run:
         plot_run(self, where)
         return where
 
+    def plot_episode(
+        self, path: str | Path | None = None, *, policy: str = "own", seed: int = 0, longest: int = 1_000
+    ) -> Path:
+        """One episode: Q of the actions taken with β√u around it, √u and √ν, and rewards; by default DIR/episode.png.
+
+        At most its first `longest` decisions. The same policy and seed as for `video` show the same game.
+        """
+        from ube.figures.looking import plot_episode
+
+        where = Path(path) if path is not None else self.path / "episode.png"
+        plot_episode(self, where, policy=policy, seed=seed, longest=longest)
+        return where
+
+    def plot_calibration(
+        self, path: str | Path | None = None, *, episodes: int = 50, policy: str = "own", seed: int = 0, bins: int = 10
+    ) -> Calibration:
+        """Is |Q - return| what β√u says? The numbers, and a picture of them; by default DIR/calibration.png.
+
+        The return is the discounted one that followed in the episode, of the rewards that are learned (clipped). Where a time
+        limit cut an episode off, the return goes on with max Q there, and decisions within 1 / (1 - γ) of the cut are left
+        out: their return would mostly be Q itself.
+        """
+        from ube.figures.looking import plot_calibration
+
+        where = Path(path) if path is not None else self.path / "calibration.png"
+        return plot_calibration(self, where, episodes=episodes, policy=policy, seed=seed, bins=bins)
+
+    def plot_map(
+        self, path: str | Path | None = None, *, dims: tuple[int, int] = (0, 1), episodes: int = 20, policy: str = "own",
+        seed: int = 0,
+    ) -> Path:  # fmt: skip
+        """β√u beside a map of visits in played episodes; by default DIR/map.png.
+
+        Over two numbers of the observation, the others at their median; over all cells where it is one-hot.
+        """
+        from ube.figures.looking import plot_map
+
+        where = Path(path) if path is not None else self.path / "map.png"
+        plot_map(self, where, dims=dims, episodes=episodes, policy=policy, seed=seed)
+        return where
+
 
 class Uncertainty(NamedTuple):
     """Per action, (A,)."""
@@ -405,6 +449,26 @@ class TrainedAgent:
         _check_policy(policy)
         actions, u, q = session.watch(self.state, own=policy == "own", seed=seed, longest=longest)
         write_video(Watched(session.env.screens(seed, actions), u, q), path)
+
+    def episodes(
+        self, number: int = 1, *, policy: str = "own", seed: int = 0, longest: int | None = None,
+        observations: bool = True,
+    ) -> Iterator[Episode]:  # fmt: skip
+        """Plays without learning, one after the other, and keeps every decision and what the agent thought of it.
+
+        longest: decisions after which an episode is left as it is. observations: without them, long games need less memory.
+        """
+        _check_policy(policy)
+        if number < 1:
+            raise UsageError(f"episodes={number}: at least 1")
+        return watching.episodes(
+            self.session, self.state, number, own=policy == "own", seed=seed, longest=longest, observations=observations
+        )
+
+    @property
+    def beta(self) -> float:
+        """What √u counts in the policy: β in its unit, the largest return or 1."""
+        return float(self.session.knobs.beta * self.session.loop.learner.unit(self.state))
 
     def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
         _check_policy(policy)
