@@ -98,6 +98,8 @@ def plot_calibration(run: Run, path: Path, *, episodes: int, policy: str, seed: 
 
 def _draw_calibration(axis: Axes, numbers: Calibration) -> None:
     """Claims and errors may be powers of ten apart, and both axes are logarithmic; a 0 is drawn on the lower edge."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     positive = [column[column > 0] for column in (numbers.claimed, numbers.error)]
     ends = [(values.min() / 1.5, values.max() * 1.5) for values in positive if len(values)] or [(0.1, 1.0)]
     lowest, highest = min(low for low, _ in ends), max(high for _, high in ends)
@@ -110,6 +112,10 @@ def _draw_calibration(axis: Axes, numbers: Calibration) -> None:
         label="mean of a bin, 95 % interval",
     )  # fmt: skip
     axis.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest, highest))
+    for ticks in (axis.xaxis, axis.yaxis):
+        ticks.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if highest < 1e3 * lowest else (1.0,)))
+        ticks.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ticks.set_minor_formatter(NullFormatter())
     axis.set(xlabel="β√u of the action taken", ylabel="|Q - return that followed|")
 
 
