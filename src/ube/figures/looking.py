@@ -100,7 +100,7 @@ def _draw_calibration(axis: Axes, numbers: Calibration) -> None:
     """Claims and errors may be powers of ten apart, and both axes are logarithmic; a 0 is drawn on the lower edge."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    positive = [column[column > 0] for column in (numbers.claimed, numbers.error)]
+    positive = [column[column > 0] for column in (numbers.claimed, numbers.error, numbers.high)]
     ends = [(values.min() / 1.5, values.max() * 1.5) for values in positive if len(values)] or [(0.1, 1.0)]
     lowest, highest = min(low for low, _ in ends), max(high for _, high in ends)
     left, right = ends[0] if len(positive[0]) else (lowest, highest)
