@@ -119,9 +119,21 @@ def test_a_full_folder_is_refused(run: Path, capsys: pytest.CaptureFixture[str])
     assert "exists and is not empty: --resume goes on with it, --out chooses another place" in failure(capsys, *command)
 
 
+def test_pictures_come_instead_of_the_table(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["evaluate", str(run), "--episode", str(tmp_path / "e.png"), "--seed", "3"])
+    assert capsys.readouterr().out == f"Open {tmp_path / 'e.png'}\n"
+    assert (tmp_path / "e.png").read_bytes()[:4] == b"\x89PNG"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["--episodes", "0"], "episodes=0: at least 1"), (["--policy", "best"], "policy='best': choose greedy or own")],
+    [
+        (["--episodes", "0"], "episodes=0: at least 1"),
+        (["--policy", "best"], "policy='best': choose greedy or own"),
+        (["--episode", "e.txt"], "e.txt: a picture ends in .png, .svg, .pdf"),
+        (["--calibration", "c.png"], "dqn has no u to look at"),
+        (["--map", "m.png", "--dims", "1", "2"], "dqn has no u to look at"),
+    ],
 )
 def test_evaluate_refuses_bad_input(
     words: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str]

@@ -11,14 +11,14 @@ from ube._version import __version__
 from ube.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from ube.runs import load, train
+    from ube.runs import Progress, load, train
 
-__all__ = ["RunError", "UsageError", "__version__", "load", "train"]
+__all__ = ["Progress", "RunError", "UsageError", "__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """The learning half brings JAX, which the tabular half does without: it is imported at first use."""
-    if name in ("load", "train"):
+    if name in ("Progress", "load", "train"):
         from ube import runs
 
         return getattr(runs, name)

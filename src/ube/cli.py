@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -19,6 +19,10 @@ from tyro.conf import Positional, arg, subcommand
 from ube._version import __version__
 from ube.errors import RunError, UsageError
 from ube.suite.command import SuiteCommand
+
+if TYPE_CHECKING:
+    from ube.runs import Progress as RunProgress
+    from ube.runs import Run
 
 
 @dataclass
@@ -109,6 +113,8 @@ class Train:
     """Who acts then: greedy but for a small ε (field epsilon_evaluation), the agent's own policy, both in turn, or none."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard as well (pip install 'ube-rl[tensorboard]')."""
+    wandb: bool = False
+    """Send the metrics to Weights & Biases as well (pip install 'ube-rl[wandb]'); WANDB_MODE=offline only writes them."""
     explain: bool = False
     """Say what would be chosen and why, and stop."""
 
@@ -124,15 +130,15 @@ class Train:
         schedule = Schedule(
             evaluate_every=every, evaluation_steps=frames,
             evaluation_policy=self.evaluation_policy, n_envs=self.envs, checkpoint_minutes=self.checkpoint_minutes,
-            tensorboard=self.tensorboard,
+            track=tuple(name for name in ("tensorboard", "wandb") if getattr(self, name)),
         )  # fmt: skip
         if self.explain:
             self._explain(env_args, overrides, schedule)
             return
-        with _live() as (progress, say):
+        with _live() as (callback, say):
             run = train(
                 self.env, self.agent, self.steps, self.seed, frames=self.frames, protocol=self.protocol,
-                env_args=env_args, overrides=overrides, out=self.out, progress=progress, schedule=schedule,
+                env_args=env_args, overrides=overrides, out=self.out, callback=callback, schedule=schedule,
                 resume=self.resume, say=say,
             )  # fmt: skip
         returns = run.episodes["episode_return"]
@@ -169,8 +175,8 @@ class Evaluate:
     """A folder that `ube train` wrote."""
     env: Annotated[str | None, arg(metavar="module:NAME")] = None
     """Its environment, if that is one of your own."""
-    episodes: Annotated[int, arg(metavar="N")] = 10
-    """How many."""
+    episodes: Annotated[int | None, arg(metavar="N")] = None
+    """How many (10 if not given; 50 for --calibration, 20 for --map)."""
     policy: Annotated[str, arg(metavar="greedy|own")] = "greedy"
     """greedy but for a small ε (the field epsilon_evaluation), or the agent's own exploring policy."""
     seed: int = 0
@@ -179,6 +185,14 @@ class Evaluate:
     """Write the returns to this file as well."""
     video: Annotated[Path | None, arg(metavar="FILE.gif")] = None
     """Instead, play one Atari game and write it with u drawn under the screen (its first 1000 decisions at most)."""
+    episode: Annotated[Path | None, arg(metavar="FILE.png")] = None
+    """Instead, draw one episode: Q of the actions taken with β√u around it, √u, √ν and rewards (.png, .svg or .pdf)."""
+    calibration: Annotated[Path | None, arg(metavar="FILE.png")] = None
+    """Instead, draw how wrong Q was about the returns that followed, against β√u."""
+    map: Annotated[Path | None, arg(metavar="FILE.png")] = None
+    """Instead, draw β√u beside visits, over two numbers of the observation or over one-hot cells."""
+    dims: Annotated[tuple[int, int], arg(metavar="I J")] = (0, 1)
+    """Of --map: which two numbers."""
 
     def run(self) -> None:
         from ube.files import to_json, write_atomically
@@ -186,10 +200,9 @@ class Evaluate:
 
         _find_own_modules()
         run = load(self.run_dir, self.env)
-        if self.video is not None:
-            print(f"Open {run.video(self.video, policy=self.policy, seed=self.seed)}")
+        if self._drawn(run):
             return
-        played = run.evaluate(self.episodes, policy=self.policy, seed=self.seed)
+        played = run.evaluate(self._episodes(10), policy=self.policy, seed=self.seed)
         returns, lengths = played
         table = Table("episodes", "mean return", "std", "lowest", "highest", "mean length", title=str(self.run_dir))
         numbers = (returns.mean(), returns.std(), returns.min(), returns.max(), lengths.mean())
@@ -198,6 +211,25 @@ class Evaluate:
         if self.out is not None:
             content = {"run": run.config, "policy": self.policy, "seed": self.seed, **played._asdict()}
             write_atomically(self.out, to_json(content))
+
+    def _episodes(self, default: int) -> int:
+        return default if self.episodes is None else self.episodes
+
+    def _drawn(self, run: Run) -> bool:
+        """Draws what was asked for; whether there was any."""
+        how: dict[str, Any] = {"policy": self.policy, "seed": self.seed}
+        if self.video is not None:
+            run.video(self.video, **how)
+        if self.episode is not None:
+            run.plot_episode(self.episode, **how)
+        if self.calibration is not None:
+            run.plot_calibration(self.calibration, episodes=self._episodes(50), **how)
+        if self.map is not None:
+            run.plot_map(self.map, dims=self.dims, episodes=self._episodes(20), **how)
+        made = [path for path in (self.video, self.episode, self.calibration, self.map) if path is not None]
+        for path in made:
+            print(f"Open {path}")
+        return bool(made)
 
 
 @dataclass
@@ -421,7 +453,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextmanager
-def _live() -> Iterator[tuple[Callable[[int, int, dict[str, float]], None], Callable[[str], None]]]:
+def _live() -> Iterator[tuple[Callable[[RunProgress], None], Callable[[str], None]]]:
     """How a run is going: a bar with its numbers on a terminal, a line per tenth elsewhere; always on stderr."""
     shown = ("return", "q", "u", "loss", "epsilon", "steps_per_second", "frames_per_second")
     console = Console(stderr=True, highlight=False)
@@ -434,11 +466,11 @@ def _live() -> Iterator[tuple[Callable[[int, int, dict[str, float]], None], Call
     if not console.is_terminal:
         tenth = -1
 
-        def line(step: int, total: int, metrics: dict[str, float]) -> None:
+        def line(now: RunProgress) -> None:
             nonlocal tenth
-            if 10 * step // total > tenth:
-                tenth = 10 * step // total
-                print(f"step {step:,} of {total:,}  {words(metrics)}", file=sys.stderr, flush=True)
+            if 10 * now.step // now.steps > tenth:
+                tenth = 10 * now.step // now.steps
+                print(f"step {now.step:,} of {now.steps:,}  {words(now.metrics)}", file=sys.stderr, flush=True)
 
         print("compiling …", file=sys.stderr, flush=True)
         yield line, lambda text: print(f"ube: {text}", file=sys.stderr, flush=True)
@@ -448,8 +480,8 @@ def _live() -> Iterator[tuple[Callable[[int, int, dict[str, float]], None], Call
         task = bar.add_task("compiling …", total=None)
         seen: dict[str, float] = {}
 
-        def move(step: int, total: int, metrics: dict[str, float]) -> None:
-            seen.update(metrics)  # no episode may have ended lately
-            bar.update(task, completed=min(step, total), total=total, description=words(seen))
+        def move(now: RunProgress) -> None:
+            seen.update(now.metrics)  # no episode may have ended lately
+            bar.update(task, completed=min(now.step, now.steps), total=now.steps, description=words(seen))
 
         yield move, console.print

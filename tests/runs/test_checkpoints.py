@@ -1,5 +1,6 @@
 """Checkpoints: whole or absent, and a run that goes on is the run that never stopped."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ from ube import RunError, UsageError
 from ube.deep.frames import FrameReplay
 from ube.deep.hosted_session import HostedSession
 from ube.machine import free_memory
-from ube.runs import Run, Schedule, checkpoints, load, train
+from ube.runs import Progress, Run, Schedule, checkpoints, load, train
 from ube.runs.checkpoints import Checkpoints
 
 SCHEDULE = Schedule(evaluate_every=80, evaluation_steps=20, checkpoint_minutes=1e-9)
@@ -60,11 +61,11 @@ class Killed(BaseException):
 
 
 def killed_at(step: int) -> Any:
-    def progress(at: int, total: int, metrics: dict[str, float]) -> None:
-        if at >= step:
+    def callback(now: Progress) -> None:
+        if now.step >= step:
             raise Killed
 
-    return progress
+    return callback
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(whole: Run, tmp_path: Path, step: int) -> None:
     """What came after the last checkpoint was written to the rows already, and is forgotten."""
     with pytest.raises(Killed):
-        trained(tmp_path / "run", progress=killed_at(step))
+        trained(tmp_path / "run", callback=killed_at(step))
     assert same(contents(trained(tmp_path / "run", resume=True)), contents(whole))
 
 
@@ -84,13 +85,43 @@ def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(whole: Run, tm
 def test_a_compiled_run_goes_on_too(tmp_path: Path, agent: str) -> None:
     straight = trained(tmp_path / "straight", 208, agent, "sea")
     with pytest.raises(Killed):
-        trained(tmp_path / "run", 208, agent, "sea", progress=killed_at(128))
+        trained(tmp_path / "run", 208, agent, "sea", callback=killed_at(128))
     run = trained(tmp_path / "run", 208, agent, "sea", resume=True)
     assert same(contents(run), contents(straight))
     said: list[str] = []
-    again = trained(run.path, 208, agent, "sea", resume=True, progress=killed_at(0), say=said.append)
+    again = trained(run.path, 208, agent, "sea", resume=True, callback=killed_at(0), say=said.append)
     assert said == [f"{run.path} is finished"]
     assert same(contents(again), contents(straight))
+
+
+@pytest.mark.parametrize(
+    ("agent", "env", "steps", "stop"), [("ube-1step", "sea", 208, 128), ("ube-nstep", "corridors", 240, 160)]
+)
+def test_a_callback_stops_a_run_that_then_goes_on(tmp_path: Path, agent: str, env: str, steps: int, stop: int) -> None:
+    seen: list[Progress] = []
+
+    def callback(now: Progress) -> bool:
+        seen.append(now)
+        return now.step >= stop
+
+    never = dataclasses.replace(SCHEDULE, checkpoint_minutes=1e9)
+    straight = trained(tmp_path / "straight", steps, agent, env, schedule=never)
+    run = trained(tmp_path / "run", steps, agent, env, schedule=never, callback=callback)
+    reached = seen[-1].step
+    assert stop <= reached < steps
+    assert [now.step for now in seen] == run.metrics["step"].tolist()
+    assert {now.steps for now in seen} == {steps}
+    assert [now.metrics["q"] for now in seen] == run.metrics["q"].tolist()
+    returns = np.concatenate([now.episodes.episode_return for now in seen])
+    np.testing.assert_array_equal(returns, run.episodes["episode_return"])
+    assert [int(now.agent.state.steps) for now in seen] == [
+        now.step for now in seen
+    ]  # none was changed by what followed
+    observation = np.zeros(run.agent.env.observation_shape)
+    for mine, theirs in zip(seen[-1].agent.uncertainty(observation), run.agent.uncertainty(observation), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert [int(folder.name[:12]) for folder in folders(run.path)] == [reached]
+    assert same(contents(trained(run.path, steps, agent, env, schedule=never, resume=True)), contents(straight))
 
 
 def test_a_finished_run_is_not_run_again_but_may_go_on_for_longer(whole: Run, tmp_path: Path) -> None:
@@ -139,13 +170,13 @@ def test_a_run_goes_on_only_with_what_it_began_with(whole: Run, changes: dict[st
 
 
 def test_a_directory_has_one_run_at_a_time(tmp_path: Path) -> None:
-    def second(at: int, total: int, metrics: dict[str, float]) -> None:
+    def second(now: Progress) -> None:
         with pytest.raises(UsageError, match=rf"is being written by another run \(process {os.getpid()}\)"):
             trained(tmp_path / "run", resume=True)
         raise Killed
 
     with pytest.raises(Killed):
-        trained(tmp_path / "run", progress=second)
+        trained(tmp_path / "run", callback=second)
 
 
 def test_evaluations_are_kept_game_by_game(whole: Run) -> None:
@@ -167,7 +198,7 @@ def folders(run: Path) -> list[Path]:
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
     with pytest.raises(Killed):
-        trained(tmp_path / "run", progress=killed_at(200))
+        trained(tmp_path / "run", callback=killed_at(200))
     assert [folder.name[:12] for folder in folders(tmp_path / "run")] == ["000000000120", "000000000160"]
     return tmp_path / "run"
 
@@ -316,13 +347,13 @@ def test_kill_9_at_any_moment_changes_nothing(
 
 
 def test_ctrl_c_stops_after_the_chunk_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(at: int, total: int, metrics: dict[str, float]) -> None:
-        if at == 80:
+    def interrupt(now: Progress) -> None:
+        if now.step == 80:
             os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)  # ignored where the tests run in the background
     never = Schedule(evaluate_every=80, evaluation_steps=20, checkpoint_minutes=1e9)
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "run", progress=interrupt, schedule=never)
+        trained(tmp_path / "run", callback=interrupt, schedule=never)
     assert [folder.name[:12] for folder in folders(tmp_path / "run")] == ["000000000080"]
     assert signal.getsignal(signal.SIGINT) is before

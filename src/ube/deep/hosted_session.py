@@ -288,27 +288,6 @@ class HostedSession:
         ordered = [results[index] for index in sorted(results)]
         return Evaluation(*(np.array(column) for column in zip(*ordered, strict=True)))
 
-    def watch(self, learner: LearnerState, *, own: bool, seed: int, longest: int) -> tuple[np.ndarray, ...]:
-        """One game by itself, or its first decisions: actions, the u of each, and the largest Q before each, (T,)."""
-        games, key = self.env.open(1), jax.random.key(seed)
-        member, zeta = self.loop.draw_noise(jax.random.split(key, 1))
-        observations = self._no_frames(1)
-        observations[:, -1] = games.reset(seed)
-        seen = []
-        for t in range(longest):
-            choice = self.loop.think_each(
-                learner, member, zeta, observations, key, t, self.knobs, own, self.config.epsilon_evaluation
-            )
-            action = int(choice.action[0])
-            values = in_rewards({"u": choice.u[0, action], "q": choice.q[0].max()}, self.config)
-            seen.append((action, float(values["u"]), float(values["q"])))
-            after = games.step(np.array([action]))
-            if after.terminated[0] or after.truncated[0]:
-                break
-            observations = np.concatenate([observations[:, 1:], after.frame[:, None]], 1)
-        games.close()
-        return tuple(np.array(column) for column in zip(*seen, strict=True))
-
     # ---------------------------------------------------------------- to go on later
 
     def kept(self) -> dict[str, Any]:

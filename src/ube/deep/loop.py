@@ -59,6 +59,22 @@ class Game(NamedTuple):
     zeta: jax.Array
 
 
+class Seen(NamedTuple):
+    """Of a decision without learning, for those who look."""
+
+    observation: jax.Array
+    action: jax.Array
+    reward: jax.Array
+    q: jax.Array  # (A,)
+    u: jax.Array  # (A,)
+    nu: jax.Array  # (A,)
+    terminated: jax.Array
+    truncated: jax.Array
+    reached: jax.Array  # the observation that followed, also at an end
+    member: jax.Array
+    zeta: jax.Array
+
+
 class Loop:
     """The functions of a run, compiled once for an environment and the shape of a config."""
 
@@ -72,6 +88,7 @@ class Loop:
         self.chunk_seeds = jax.jit(self._chunk_seeds, static_argnums=(2, 3), donate_argnums=0)
         self.begin = jax.jit(self._begin)
         self.evaluate = jax.jit(self._evaluate, static_argnums=(5, 6))
+        self.watch = jax.jit(self._watch, static_argnums=(5, 6))
         self.think = jax.jit(self.learner.act)
         self.drawn_codes = jax.jit(self._drawn_codes)
 
@@ -208,15 +225,36 @@ class Loop:
         """Without learning, Σ frozen: greedy but for ε, or by the agent's own policy."""
 
         def step(game: Game, _: Any) -> tuple[Game, Log]:
-            key, act_key, env_key, reset_key, episode_key = jax.random.split(game.key, 5)
-            state = learner._replace(member=game.member, zeta=game.zeta)
-            choice = self.learner.act(state, game.place.observation, act_key, knobs, None if own else epsilon)
-            place, _, log = self._move(game.place, choice, instance, env_key, reset_key)
-            member, zeta = self.learner.draw_noise(episode_key)
-            member, zeta = jnp.where(log.ended, member, game.member), jnp.where(log.ended, zeta, game.zeta)
-            return Game(key, place, member, zeta), log
+            game, log, _ = self._play(game, learner, instance, knobs, epsilon, own)
+            return game, log
 
         return jax.lax.scan(step, game, None, steps)
+
+    def _watch(
+        self, game: Game, learner: LearnerState, instance: Any, knobs: Knobs, epsilon: jax.Array, steps: int, own: bool
+    ) -> tuple[Game, Seen]:
+        """What `evaluate` plays, with all that is to be seen of it."""
+
+        def step(game: Game, _: Any) -> tuple[Game, Seen]:
+            game, _, seen = self._play(game, learner, instance, knobs, epsilon, own)
+            return game, seen
+
+        return jax.lax.scan(step, game, None, steps)
+
+    def _play(
+        self, game: Game, learner: LearnerState, instance: Any, knobs: Knobs, epsilon: jax.Array, own: bool
+    ) -> tuple[Game, Log, Seen]:
+        key, act_key, env_key, reset_key, episode_key = jax.random.split(game.key, 5)
+        state = learner._replace(member=game.member, zeta=game.zeta)
+        choice = self.learner.act(state, game.place.observation, act_key, knobs, None if own else epsilon)
+        place, after, log = self._move(game.place, choice, instance, env_key, reset_key)
+        seen = Seen(
+            game.place.observation, choice.action, after.reward, choice.q, choice.u, choice.nu, after.terminated,
+            after.truncated, after.observation, game.member, game.zeta,
+        )  # fmt: skip
+        member, zeta = self.learner.draw_noise(episode_key)
+        member, zeta = jnp.where(log.ended, member, game.member), jnp.where(log.ended, zeta, game.zeta)
+        return Game(key, place, member, zeta), log, seen
 
 
 @functools.lru_cache(maxsize=64)

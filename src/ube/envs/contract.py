@@ -79,7 +79,7 @@ class Games(Protocol):
     def close(self) -> None: ...
 
 
-class Calibration(NamedTuple):
+class RandomPlay(NamedTuple):
     """What a short random play showed of an environment; kept with a run, so that it is measured once."""
 
     low: Any
@@ -116,7 +116,7 @@ class HostedEnvironment(Interface):
     evaluation_steps: int
     n_envs: int | None = None
     """So many side by side, always; None for as many as are asked for."""
-    calibrate: Callable[[], Calibration] | None = None
+    calibrate: Callable[[], RandomPlay] | None = None
     """None where all is known."""
     encode: Callable[[Any], np.ndarray] = np.asarray
     """What the environment shows -> a frame."""
@@ -129,7 +129,7 @@ class HostedEnvironment(Interface):
     notes: dict[str, str] = field(default_factory=dict)
     """How its spaces are read, in words."""
 
-    def calibrated(self, found: Calibration) -> HostedEnvironment:
+    def calibrated(self, found: RandomPlay) -> HostedEnvironment:
         bounds = (np.broadcast_to(np.asarray(bound, np.float64), self.observation_shape) for bound in found[:2])
         low, high = bounds
         return replace(

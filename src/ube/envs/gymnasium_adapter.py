@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ube.envs.arguments import whole
-from ube.envs.contract import Calibration, HostedEnvironment, HostedStep
+from ube.envs.contract import RandomPlay, HostedEnvironment, HostedStep
 from ube.envs.spaces import Actions, Encoding, WrongObservation, actions, encoding
 from ube.errors import RunError, UsageError, nearest
 
@@ -257,7 +257,7 @@ def _seeds(seed: int, n_envs: int) -> list[int]:
 
 def calibrated(
     open_games: Callable[[int], Any], n_envs: int, seen: Encoding, frame_stack: int, n_actions: int
-) -> Calibration:
+) -> RandomPlay:
     """Random play, always the same, in one environment (or in those of a vector)."""
     steps = CALIBRATION_STEPS // n_envs
     plan = np.random.default_rng(0).integers(0, n_actions, (steps, n_envs))
@@ -278,7 +278,7 @@ def calibrated(
     if low.ndim:
         low, high = (np.concatenate([bound] * frame_stack, -1) for bound in (low, high))
     span = (float(paid.min(initial=0.0)), float(paid.max(initial=0.0)))
-    return Calibration(low.tolist(), high.tolist(), largest or 1.0, steps * n_envs, span, episodes, repeats)
+    return RandomPlay(low.tolist(), high.tolist(), largest or 1.0, steps * n_envs, span, episodes, repeats)
 
 
 def _bounds(frames: np.ndarray, seen: Encoding) -> tuple[np.ndarray, np.ndarray]:

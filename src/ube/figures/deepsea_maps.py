@@ -24,9 +24,7 @@ def look(session: Any, chunk: Any) -> dict[str, Any]:
     import jax
 
     size, _ = shape = session.env.observation_shape
-    everywhere = np.eye(size * size, dtype=bool).reshape(size * size, *shape)
-    think = jax.vmap(session.loop.think, in_axes=(None, 0, None, None))
-    choice = think(session.learner, everywhere, jax.random.key(0), session.knobs)
+    choice = thoughts(session, session.learner, every_cell(shape, np.dtype(bool)))
     replay = session.carry.replay
     seen = jax.tree.map(lambda column: np.asarray(column[: int(replay.added)]), replay.rows)
     deviation = posterior_deviation(
@@ -43,6 +41,20 @@ def look(session: Any, chunk: Any) -> dict[str, Any]:
         "root_variance": deviation.round(5).tolist(),
         "visits": seen.observation.sum(0).tolist(),
     }
+
+
+def every_cell(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """All one-hot observations of a shape, (cells, *shape)."""
+    cells = int(np.prod(shape))
+    return np.eye(cells, dtype=dtype).reshape(cells, *shape)
+
+
+def thoughts(session: Any, learner: Any, observations: np.ndarray) -> Any:
+    """What the agent thinks at each of many observations: a Choice with one more axis in front."""
+    import jax
+
+    think = jax.vmap(session.loop.think, in_axes=(None, 0, None, None))
+    return think(learner, observations, jax.random.key(0), session.knobs)
 
 
 def posterior_deviation(
@@ -71,19 +83,24 @@ def posterior_deviation(
     return deviation
 
 
+def unreachable(size: int) -> np.ndarray:
+    """(size, size) of DeepSea: a column is at most the row."""
+    return np.triu(np.ones((size, size), bool), 1)
+
+
 @contextmanager
 def plot_maps(results: Results) -> Iterator[Any]:
-    """At the looks nearest to the episodes asked for; reachable cells only: a column is at most the row."""
+    """At the looks nearest to the episodes asked for; reachable cells only."""
     from matplotlib.colors import Normalize, SymLogNorm
 
     picture, asked = results["data"]["picture"], results["settings"]["picture"]["episodes"]
     size, all_looks = picture["size"], picture["looks"]
     looks = [all_looks[i] for i in sorted({nearest_look(all_looks, episode) for episode in asked})]
-    unreachable = np.triu(np.ones((size, size), bool), 1)
+    hidden = unreachable(size)
     with canvas(columns=len(looks), rows=len(MAPS), width=1.7, height=1.75) as (figure, axes):
         for axis_row, (key, label) in zip(axes, MAPS.items(), strict=True):
             shown = [np.array(one[key], float) for one in looks]
-            masked = [np.ma.masked_where(unreachable, grid) for grid in shown]
+            masked = [np.ma.masked_where(hidden, grid) for grid in shown]
             top = max(np.max(one[name]) for one in looks for name in (("visits",) if key == "visits" else SAME_COLOURS))
             norm = SymLogNorm(1, vmin=0, vmax=top) if key == "visits" else Normalize(0, top)
             for axis, grid, one in zip(axis_row, masked, looks, strict=True):

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ube.errors import UsageError
-from ube.figures.style import canvas
-from ube.files import write_atomically
+from ube.figures.style import canvas, picture_kind, write_picture
 
 if TYPE_CHECKING:
     from ube.runs.training import Run
-
-KINDS = ("png", "svg", "pdf")
 
 
 def plot_run(run: Run, path: Path) -> None:
     """Writes returns in training and evaluations against steps; below them √u and √ν, in the unit of returns, where the agent
     has any."""
-    kind = path.suffix[1:].lower()
-    if kind not in KINDS:
-        raise UsageError(f"{path}: a picture ends in .{', .'.join(KINDS)}")
-    episodes, metrics, config = run.episodes, run.metrics, run.config
+    picture_kind(path)
+    episodes, metrics = run.episodes, run.metrics
     roots = {name: np.sqrt(np.maximum(metrics.get(name, np.zeros(0)), 0.0)) for name in ("u", "nu")}
     roots = {name: values for name, values in roots.items() if np.any(values > 0)}
     with canvas(rows=2 if roots else 1, width=5.0, height=2.4) as (figure, axes):
@@ -42,8 +35,7 @@ def plot_run(run: Run, path: Path) -> None:
                 axis.plot(steps, means, "D", color=colour, markersize=4, label=f"evaluation, {policy} policy")
         if len(run.evaluations):
             axis.legend()
-        args = "".join(f", {name} {value}" for name, value in config["env_args"].items())
-        axis.set_title(f"{config['agent']['name']} on {config['env']}{args}, seed {config['seed']}")
+        axis.set_title(title_of(run.config))
         if roots:
             looks = {"u": ("#009E73", "√u of the actions taken"), "nu": ("#E69F00", "√ν, the local part")}
             for name, values in roots.items():
@@ -55,9 +47,12 @@ def plot_run(run: Run, path: Path) -> None:
         if len(metrics.get("step", ())):
             axis.set_xlim(0, 1.02 * metrics["step"][-1])
         axes[-1, 0].set_xlabel("steps")
-        picture = io.BytesIO()
-        figure.savefig(picture, format=kind)
-    write_atomically(path, picture.getvalue())
+        write_picture(figure, path)
+
+
+def title_of(config: dict[str, Any]) -> str:
+    args = "".join(f", {name} {value}" for name, value in config["env_args"].items())
+    return f"{config['agent']['name']} on {config['env']}{args}, seed {config['seed']}"
 
 
 def mean_evaluations(rows: dict[str, np.ndarray], policy: str) -> tuple[np.ndarray, np.ndarray]:

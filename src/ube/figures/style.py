@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ube.errors import UsageError
 from ube.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+PICTURES = ("png", "svg", "pdf")
 BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 _YELLOW, _BLUE, _RED, _PINK, _GREY = "#B8A500", "#0072B2", "#D55E00", "#CC79A7", "#777777"
 
@@ -100,3 +102,17 @@ def save(figure: Figure, path: Path) -> None:
         picture = io.BytesIO()
         figure.savefig(picture, format=kind, metadata=metadata)
         write_atomically(path.with_suffix(f".{kind}"), picture.getvalue())
+
+
+def picture_kind(path: Path) -> str:
+    """png, svg or pdf, by its name: to be known before there is anything to draw."""
+    kind = path.suffix[1:].lower()
+    if kind not in PICTURES:
+        raise UsageError(f"{path}: a picture ends in .{', .'.join(PICTURES)}")
+    return kind
+
+
+def write_picture(figure: Figure, path: Path) -> None:
+    picture = io.BytesIO()
+    figure.savefig(picture, format=picture_kind(path))
+    write_atomically(path, picture.getvalue())

@@ -18,10 +18,11 @@ from ube.deep.protocols import with_protocol
 from ube.deep.session import CHUNK, Session
 from ube.envs import Environment, HostedEnvironment, make, wrapped
 from ube.envs.atari import PREFIX as ATARI
-from ube.envs.contract import Calibration
+from ube.envs.contract import RandomPlay
 from ube.errors import UsageError
 from ube.files import versions
 from ube.machine import gigabytes, room_needed
+from ube.runs.trackers import TRACKERS
 
 POLICIES = ("greedy", "own")
 EVALUATED = {"greedy": POLICIES[:1], "own": POLICIES[1:], "both": POLICIES, "none": ()}
@@ -29,7 +30,7 @@ EVALUATED = {"greedy": POLICIES[:1], "own": POLICIES[1:], "both": POLICIES, "non
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """What happens beside learning. All but `checkpoint_minutes` and `tensorboard` is for environments outside of JAX."""
+    """What happens beside learning. All but `checkpoint_minutes` and `track` is for environments outside of JAX."""
 
     evaluate_every: int | None = None
     """Decisions between evaluations, around which all games begin anew: 250,000 (a million frames) for Atari, 10,000 for
@@ -42,8 +43,8 @@ class Schedule:
     """Games side by side in training."""
     checkpoint_minutes: float = 10.0
     """Between checkpoints; how often they are made changes nothing in the run."""
-    tensorboard: bool = False
-    """Write metrics for TensorBoard as well."""
+    track: tuple[str, ...] = ()
+    """Where metrics go as well: "tensorboard" (RUN/tensorboard), "wandb" (Weights & Biases; RUN/wandb)."""
 
     def __post_init__(self) -> None:
         if self.evaluation_policy not in EVALUATED:
@@ -52,6 +53,8 @@ class Schedule:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"{name}={value}: it must be positive")
+        if isinstance(self.track, str) or not set(self.track) <= set(TRACKERS):
+            raise UsageError(f"track={self.track!r}: a tuple of names among {', '.join(TRACKERS)}")
 
     def of(self, env: HostedEnvironment, config: AgentConfig) -> Schedule:
         """With all that the environment decides."""
@@ -81,7 +84,7 @@ class Plan:
     steps: int
     seed: int
     schedule: Schedule
-    calibration: Calibration | None
+    calibration: RandomPlay | None
 
     @property
     def hosted(self) -> bool:
@@ -101,7 +104,7 @@ class Plan:
         return {
             "env": self.env_name, "env_args": self.env_args, "agent": dataclasses.asdict(self.config), "seed": self.seed,
             "steps": self.steps, "chunk": chunk, "schedule": dataclasses.asdict(self.schedule) if self.hosted else {},
-            "calibration": self.calibration._asdict() if self.calibration else {},
+            "random_play": self.calibration._asdict() if self.calibration else {},
             "command": shlex.join(sys.argv), "versions": versions(),
         }  # fmt: skip
 
@@ -133,8 +136,8 @@ def planned(
     steps = decisions(made, steps, frames)
     calibration = None
     if isinstance(made, HostedEnvironment) and made.calibrate is not None:
-        saved = (begun or {}).get("calibration")
-        calibration = Calibration(**saved) if saved else _measured(made)
+        saved = (begun or {}).get("random_play")
+        calibration = RandomPlay(**saved) if saved else _measured(made)
         made = with_calibration(made, calibration)
     elif not isinstance(made, HostedEnvironment) and schedule.n_envs != 1:
         raise UsageError(f"n_envs={schedule.n_envs}: {made.name} is compiled, and runs one at a time")
@@ -152,19 +155,19 @@ def made_from(env: Any, env_args: dict[str, Any]) -> Environment | HostedEnviron
 
 
 @functools.lru_cache(maxsize=64)
-def _measured(env: HostedEnvironment) -> Calibration:
+def _measured(env: HostedEnvironment) -> RandomPlay:
     assert env.calibrate is not None
     return env.calibrate()
 
 
-def with_calibration(env: HostedEnvironment, found: Calibration) -> HostedEnvironment:
+def with_calibration(env: HostedEnvironment, found: RandomPlay) -> HostedEnvironment:
     """Always the same object for the same numbers, so that compiled loops are found again."""
     return _calibrated(env, json.dumps(found))
 
 
 @functools.lru_cache(maxsize=64)
 def _calibrated(env: HostedEnvironment, found: str) -> HostedEnvironment:
-    return env.calibrated(Calibration(*json.loads(found)))
+    return env.calibrated(RandomPlay(*json.loads(found)))
 
 
 def _as_begun(asked: AgentConfig, begun: dict[str, Any] | None) -> AgentConfig:

@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ube.deep import watching
 from ube.deep.config import AgentConfig, agent_config
 from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import LearnerState
-from ube.deep.session import Evaluation, Session, in_rewards
+from ube.deep.session import Episodes, Evaluation, Session, in_rewards
+from ube.deep.watching import Episode
 from ube.envs import Environment, HostedEnvironment
 from ube.errors import RunError, UsageError
 from ube.files import to_json
@@ -27,12 +29,30 @@ from ube.machine import check_room
 from ube.runs.checkpoints import Checkpoints
 from ube.runs.directory import CONFIG, Columns, RunDirectory
 from ube.runs.plan import EVALUATED, POLICIES, Schedule, made_from, planned
-from ube.runs.tensorboard import tensorboard
+from ube.runs.trackers import check_trackers, trackers
+from ube.stats.calibration import Calibration
 
-Progress = Callable[[int, int, dict[str, float]], None]
-"""progress(step, steps, metrics), after each chunk"""
-MAY_CHANGE = ("command", "versions", "schedule.checkpoint_minutes", "schedule.tensorboard")
+MAY_CHANGE = ("command", "versions", "schedule.checkpoint_minutes", "schedule.track")
 """Fields of config.json, when a run goes on."""
+
+
+class Progress(NamedTuple):
+    """What a callback is given after each chunk."""
+
+    step: int
+    """Decisions so far."""
+    steps: int
+    """Decisions in all."""
+    metrics: dict[str, float]
+    """Of this chunk: loss, q, u, nu, …"""
+    episodes: Episodes
+    """Those that ended in this chunk."""
+    agent: TrainedAgent
+    """As it is now; it may be kept, since what follows does not change it."""
+
+
+Callback = Callable[[Progress], bool | None]
+"""Returning True stops the run there."""
 
 
 def train(
@@ -47,7 +67,7 @@ def train(
     overrides: dict[str, Any] | None = None,
     out: str | Path | None = None,
     chunk: int | None = None,
-    progress: Progress | None = None,
+    callback: Callback | None = None,
     schedule: Schedule = Schedule(),  # noqa: B008 - it is frozen
     resume: bool = False,
     say: Callable[[str], None] = print,
@@ -60,10 +80,12 @@ def train(
     each decision (the paper: 200,000,000). protocol: of Atari games, a name in PROTOCOLS; `env_args` and `overrides` come
     before it. out: the directory, by default runs/ENV-AGENT-seedN; it must be new, unless `resume`, which goes on from its
     last checkpoint as if it had never stopped. chunk: steps between two rows of metrics, at most 10,000; Σ is refreshed then
-    as well. The same seed gives the same run to the bit on a CPU with as many threads. Ctrl-C stops after the chunk that is
-    under way, with a checkpoint.
+    as well. callback: is called after each chunk with its `Progress`, and stops the run by returning True; what was learned
+    until then is kept, and `resume` goes on from there. The same seed gives the same run to the bit on a CPU with as many
+    threads. Ctrl-C stops after the chunk that is under way, with a checkpoint.
     """
     enable_compilation_cache()
+    check_trackers(schedule.track)
     if chunk is not None and chunk < 1:
         raise UsageError(f"chunk={chunk}: at least 1")
     asked: dict[str, Any] = dict(
@@ -91,7 +113,7 @@ def train(
                 return Run(directory, plan.source)
             _go_on(session, directory, checkpoints, say)
         try:
-            _learn(session, directory, checkpoints, steps, chunk, schedule, progress, interrupted)
+            _learn(session, directory, checkpoints, steps, chunk, schedule, callback, interrupted)
         except RunError as error:
             if session.last_good is not None:
                 directory.save_state(session.last_good)
@@ -103,19 +125,20 @@ def train(
 
 def _learn(
     session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, steps: int, chunk: int,
-    schedule: Schedule, progress: Progress | None, interrupted: Callable[[], bool],
+    schedule: Schedule, callback: Callback | None, interrupted: Callable[[], bool],
 ) -> None:  # fmt: skip
     def checkpoint() -> None:
         checkpoints.save(session.step, session.snapshot(), session.replay, {"sizes": directory.sizes()})
 
-    kept_at = time.monotonic()
-    with tensorboard(directory.path, schedule.tensorboard) as write:
+    kept_at, enough = time.monotonic(), False
+    with trackers(schedule.track, directory.path, directory.config) as write:
         for part in session.run(steps, chunk):
             directory.append("episodes", part.episodes._asdict())
             directory.append("metrics", {"step": part.step, **part.metrics})
             write(part.step, part.metrics)
-            if progress is not None:
-                progress(part.step, steps, part.metrics)
+            if callback is not None:
+                agent = TrainedAgent(session, jax.tree.map(jax.numpy.copy, session.learner))
+                enough = bool(callback(Progress(part.step, steps, part.metrics, part.episodes, agent)))
             if isinstance(session, HostedSession) and part.step % session.restart_every == 0:
                 write(part.step, _evaluate(session, directory, schedule))
             stop = interrupted()
@@ -124,7 +147,9 @@ def _learn(
                 kept_at = time.monotonic()
             if stop:
                 raise KeyboardInterrupt
-    if isinstance(session, HostedSession):
+            if enough:
+                break
+    if enough or isinstance(session, HostedSession):
         checkpoint()
     directory.save_state(session.kept())
 
@@ -291,6 +316,47 @@ class Run:
         plot_run(self, where)
         return where
 
+    def plot_episode(
+        self, path: str | Path | None = None, *, policy: str = "own", seed: int = 0, longest: int = 1_000
+    ) -> Path:
+        """One episode: Q of the actions taken with β√u around it, √u and √ν, and rewards; by default DIR/episode.png.
+
+        At most its first `longest` decisions. The same policy and seed as for `video` show the same game.
+        """
+        from ube.figures.looking import plot_episode
+
+        where = Path(path) if path is not None else self.path / "episode.png"
+        plot_episode(self, where, policy=policy, seed=seed, longest=longest)
+        return where
+
+    def plot_calibration(
+        self, path: str | Path | None = None, *, episodes: int = 50, policy: str = "own", seed: int = 0, bins: int = 10
+    ) -> Calibration:
+        """Is |Q - return| what β√u says? The numbers, and a picture of them; by default DIR/calibration.png.
+
+        The return is the discounted one that followed in the episode, of the rewards that are learned (clipped). Where a time
+        limit cut an episode off, the return goes on with max Q there, and decisions within 1 / (1 - γ) of the cut are left
+        out: their return would mostly be Q itself.
+        """
+        from ube.figures.looking import plot_calibration
+
+        where = Path(path) if path is not None else self.path / "calibration.png"
+        return plot_calibration(self, where, episodes=episodes, policy=policy, seed=seed, bins=bins)
+
+    def plot_map(
+        self, path: str | Path | None = None, *, dims: tuple[int, int] = (0, 1), episodes: int = 20, policy: str = "own",
+        seed: int = 0,
+    ) -> Path:  # fmt: skip
+        """β√u beside a map of visits in played episodes; by default DIR/map.png.
+
+        Over two numbers of the observation, the others at their median; over all cells where it is one-hot.
+        """
+        from ube.figures.looking import plot_map
+
+        where = Path(path) if path is not None else self.path / "map.png"
+        plot_map(self, where, dims=dims, episodes=episodes, policy=policy, seed=seed)
+        return where
+
 
 class Uncertainty(NamedTuple):
     """Per action, (A,)."""
@@ -343,8 +409,28 @@ class TrainedAgent:
         if not isinstance(session, HostedSession) or session.env.screens is None:
             raise UsageError(f"{session.env.name} has no screen: videos are of Atari games")
         _check_policy(policy)
-        actions, u, q = session.watch(self.state, own=policy == "own", seed=seed, longest=longest)
-        write_video(Watched(session.env.screens(seed, actions), u, q), path)
+        game = next(self.episodes(1, policy=policy, seed=seed, longest=longest))
+        write_video(Watched(session.env.screens(seed, game.action), game.taken(game.u), game.q.max(1)), path)
+
+    def episodes(
+        self, number: int = 1, *, policy: str = "own", seed: int = 0, longest: int | None = None,
+        observations: bool = True,
+    ) -> Iterator[Episode]:  # fmt: skip
+        """Plays without learning, one after the other, and keeps every decision and what the agent thought of it.
+
+        longest: decisions after which an episode is left as it is. observations: without them, long games need less memory.
+        """
+        _check_policy(policy)
+        if number < 1:
+            raise UsageError(f"episodes={number}: at least 1")
+        return watching.episodes(
+            self.session, self.state, number, own=policy == "own", seed=seed, longest=longest, observations=observations
+        )
+
+    @property
+    def beta(self) -> float:
+        """What √u counts in the policy: β in its unit, the largest return or 1."""
+        return float(self.session.knobs.beta * self.session.loop.learner.unit(self.state))
 
     def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
         _check_policy(policy)
