@@ -2,7 +2,7 @@
 
 `ube.tabular` is the exact half: beliefs over MDPs, the variance of their Q-values, agents and experiments.
 `ube.linear` estimates inverse visit counts from features.
-`ube.train` and `ube.load` are the learning half.
+`ube.train`, `ube.compare` and `ube.load` are the learning half.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,10 @@ from ube._version import __version__
 from ube.errors import RunError, UsageError
 
 if TYPE_CHECKING:
+    from ube.comparison.compare import compare
     from ube.runs import Progress, load, train
 
-__all__ = ["Progress", "RunError", "UsageError", "__version__", "load", "train"]
+__all__ = ["Progress", "RunError", "UsageError", "__version__", "compare", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +23,8 @@ def __getattr__(name: str) -> Any:
         from ube import runs
 
         return getattr(runs, name)
+    if name == "compare":
+        from ube.comparison.compare import compare
+
+        return compare
     raise AttributeError(f"module 'ube' has no attribute {name!r}")

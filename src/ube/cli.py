@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -12,12 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from tyro.conf import Positional, arg, subcommand
 
 from ube._version import __version__
-from ube.errors import RunError, UsageError
+from ube.comparison.command import Compare
+from ube.completion import Completion
+from ube.doctor import Doctor
+from ube.errors import RunError, UsageError, nearest
 from ube.suite.command import SuiteCommand
 
 if TYPE_CHECKING:
@@ -241,7 +247,7 @@ class Envs:
 
         table = Table("id", "what", "arguments (--set env.NAME=VALUE)")
         for listed in environments():
-            table.add_row(listed.id, listed.description, " ".join(f"{k}={v}" for k, v in listed.args.items()))
+            table.add_row(listed.id, escape(listed.description), " ".join(f"{k}={v}" for k, v in listed.args.items()))
         _console().print(table)
 
 
@@ -360,25 +366,33 @@ class Agents:
         _console().print(table)
 
 
+COMMANDS: dict[str, type] = {
+    "train": Train, "compare": Compare, "evaluate": Evaluate, "reproduce": Reproduce, "variance": Variance,
+    "suite": SuiteCommand, "report": Report, "agents": Agents, "envs": Envs, "doctor": Doctor, "completion": Completion,
+}  # fmt: skip
+
+
 def main(argv: list[str] | None = None) -> None:
     words = sys.argv[1:] if argv is None else argv
     if words in (["--version"], ["-V"]):
         print(f"ube {__version__}")
         return
-    commands = (
-        Annotated[Reproduce, subcommand("reproduce")]
-        | Annotated[Train, subcommand("train")]
-        | Annotated[Evaluate, subcommand("evaluate")]
-        | Annotated[SuiteCommand, subcommand("suite")]
-        | Annotated[Variance, subcommand("variance")]
-        | Annotated[Report, subcommand("report")]
-        | Annotated[Agents, subcommand("agents")]
-        | Annotated[Envs, subcommand("envs")]
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        print(f"ube: no command {words[0]!r}: {nearest(words[0], list(COMMANDS))}", file=sys.stderr)
+        sys.exit(2)
+    commands: Any = functools.reduce(
+        operator.or_, (Annotated[kind, subcommand(name)] for name, kind in COMMANDS.items())
     )
     description = "Exploration by the uncertainty Bellman equation."
-    chosen: Any = tyro.cli(
-        commands, prog="ube", description=description, args=words, config=(tyro.conf.FlagCreatePairsOff,)
-    )
+    try:
+        chosen: Any = tyro.cli(
+            commands, prog="ube", description=description, args=words or ["--help"],
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )  # fmt: skip
+    except SystemExit:
+        if not words:  # a script that forgot the command must not go on
+            sys.exit(2)
+        raise
     try:
         chosen.run()
     except UsageError as error:

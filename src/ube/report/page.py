@@ -10,6 +10,8 @@ from typing import Any
 
 from ube._version import __version__
 from ube.errors import UsageError
+from ube.figures.comparison import COMPARISON
+from ube.figures.comparison import FILE as COMPARISON_FILE
 from ube.files import to_json, write_atomically
 from ube.report.runs import read_runs, run_charts, to_draw
 from ube.report.tables import number, summary_tables
@@ -55,7 +57,7 @@ def write_markdown(folder: Path, file: Path) -> None:
     if not found:
         raise UsageError(f"{folder}: no results.json in it or one level below; run `ube reproduce` first")
     for results in found:
-        source = Path(os.path.relpath(folder, file.parent)) / results["name"]
+        source = Path(os.path.relpath(results["folder"], file.parent))
         seeds, versions = results["seeds"], ", ".join(f"{k} {v}" for k, v in results["versions"].items())
         parts += [f"## {results['title']}\n", results["note"] + "\n"]
         parts += [f"![{figure}]({(source / figure).as_posix()}.png)\n" for figure in results["figures"]]
@@ -63,16 +65,16 @@ def write_markdown(folder: Path, file: Path) -> None:
         parts.append(
             f"`{results['command']}`, {seeds['count']} seeds from {seeds['first']}, "
             f"{results['seconds']} s in the last call, {versions}: "
-            f"[{results['name']}/results.json]({(source / 'results.json').as_posix()})\n"
+            f"[{results['source']}]({(source / results['file']).as_posix()})\n"
         )
     write_atomically(file, "\n".join(parts))
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """Every results file of an experiment in a folder or one level below, with its figures as base64, the tables worth
-    printing, and what the page draws itself."""
-    files = [*folder.glob("results.json"), *sorted(folder.glob("*/results.json"))]
-    return [_read(path) for path in files]
+    """Every results file of an experiment or a comparison in a folder or one level below, with its figures as base64, the
+    tables worth printing, and what the page draws itself."""
+    names = ("results.json", COMPARISON_FILE)
+    return [_read(path) for above in ("", "*/") for name in names for path in sorted(folder.glob(above + name))]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -82,7 +84,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
         figures = [path.parent / f"{name}.svg" for name in results["figures"]]
-        results["pictures"] = [base64.b64encode(f.read_bytes()).decode() for f in figures if f.is_file()]
+        drawn = path.name == COMPARISON_FILE  # by the page itself, with as much in it
+        results["pictures"] = [base64.b64encode(f.read_bytes()).decode() for f in figures if f.is_file() and not drawn]
         texts = [results[key] for key in ("name", "title", "note", "command")] + [results["versions"]["ube"]]
         rows = [row[key] for row in results["summary"] for key in ("agent", "metric", "value", "low", "high")]
         places = [
@@ -93,11 +96,14 @@ def _read(path: Path) -> dict[str, Any]:
         if not (all(isinstance(text, str) for text in texts) and results["seconds"] >= 0 and len(rows) + len(places)):
             raise TypeError("fields of the wrong kind")
         results["seeds"] = {key: int(results["seeds"][key]) for key in ("first", "count")}
-        known = EXPERIMENTS.get(results["name"])
+        known = COMPARISON if drawn else EXPERIMENTS.get(results["name"])
         results["tables"] = summary_tables(known.headline(results) if known else results["summary"])
         results["charts"] = [to_draw(chart) for chart in known.charts(results)] if known else []
         results["maps"] = known.maps(results) if known else None
-        results |= {"id": f"of-{path.parent.name}", "source": f"{path.parent.name}/{path.name}"}
+        results |= {
+            "id": f"of-{path.parent.name}", "source": f"{path.parent.name}/{path.name}", "folder": path.parent,
+            "file": path.name,
+        }  # fmt: skip
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise UsageError(f"{path}: {_blame(results)} ({type(error).__name__}: {error})") from error
     return results
@@ -109,4 +115,5 @@ def _blame(results: Any) -> str:
         version, name = results["versions"]["ube"], results["name"]
     except (LookupError, TypeError):
         return "not a results file of ube"
-    return f"made by ube {version}, this one ({__version__}) cannot read it; run `ube reproduce {name}` again, or remove it"
+    again = "ube compare" if name == "comparison" else f"ube reproduce {name}"
+    return f"made by ube {version}, this one ({__version__}) cannot read it; run `{again}` again, or remove it"

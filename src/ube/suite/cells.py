@@ -53,7 +53,7 @@ class Cell:
     evaluation_steps: int | None = None
     evaluation_policy: str = "both"
     evaluation_episodes: int = 10
-    """After training, greedy and by the agent's own policy; not of Atari."""
+    """After training, greedy and by the agent's own policy, where that was not evaluated at the end of training."""
     cpus: int = 1
     """Threads on a cluster; as `gpus`, no part of what is asked."""
     gpus: float = 0.0

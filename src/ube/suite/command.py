@@ -115,7 +115,7 @@ class SuiteCommand:
             if self.executor == "local"
             else (run_on_ray, {"address": self.address})
         )
-        with _watched(suite, folder) as said:
+        with watched(suite, folder) as said:
             outcome = run(suite, folder, checkpoint_minutes=self.checkpoint_minutes, said=said, **where)
         _console().print(_status_table(suite, folder))
         if outcome.failures:
@@ -189,7 +189,7 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def _watched(suite: Suite, folder: Path) -> Iterator[Callable[[str], None]]:
+def watched(suite: Suite, folder: Path) -> Iterator[Callable[[str], None]]:
     """A table that is drawn again and again on a terminal; a line for each finished cell elsewhere."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -14,7 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from types import MappingProxyType, TracebackType
+from pathlib import Path
+from types import MappingProxyType, ModuleType, TracebackType
 from typing import Any, Literal, Protocol
 
 from ube.errors import RunError, UsageError
@@ -140,7 +142,7 @@ class Pool:
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         process = context.Process(target=_work, args=(there, os.getpid()), daemon=True)
-        with _environment(self.environment):
+        with _environment(self.environment), _script_at_rest():
             process.start()
         there.close()
         worker = _Worker(process, here)
@@ -206,6 +208,23 @@ def _end_with(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(GRACE)
     os._exit(1)
+
+
+@contextmanager
+def _script_at_rest() -> Iterator[None]:
+    """A new process imports the script that was started, for what it may register; not one that would run again from the
+    top, since it does not ask for its `__name__`."""
+    script = sys.modules["__main__"]
+    try:
+        asks = "__name__" in Path(script.__file__ or "").read_text(encoding="utf-8", errors="ignore")
+    except (AttributeError, OSError):
+        asks = True
+    if not asks:
+        sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 @contextmanager

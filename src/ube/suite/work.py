@@ -80,8 +80,7 @@ class CellTask:
         )  # fmt: skip
         evaluations = _periods(run.evaluations)
         if not cell.is_atari:
-            evaluations = [one for one in evaluations if one["step"] < cell.steps]
-            for policy in ("greedy", "own"):
+            for policy in _unseen(evaluations, cell.steps):
                 played = run.evaluate(cell.evaluation_episodes, policy=policy, seed=EVALUATION_SEEDS + cell.seed)
                 evaluations.append(_row(cell.steps, policy, played.episode_return))
         kept = {
@@ -115,6 +114,12 @@ def room(cell: Cell) -> Room:
 
 def _row(step: int, policy: str, returns: np.ndarray) -> dict[str, Any]:
     return {"step": int(step), "policy": policy, "mean": float(np.mean(returns)), "episodes": len(returns)}
+
+
+def _unseen(evaluations: list[dict[str, Any]], steps: int) -> list[str]:
+    """Policies that were not evaluated at the end of training; compiled environments never are."""
+    seen = {row["policy"] for row in evaluations if row["step"] >= steps}
+    return [policy for policy in ("greedy", "own") if policy not in seen]
 
 
 def _periods(evaluations: dict[str, np.ndarray]) -> list[dict[str, Any]]:
