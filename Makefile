@@ -43,7 +43,7 @@ bench: $(READY) ## measure solvers and training loops; PEERS=PYTHON with their p
 	$(BIN)/python -m benchmarks.atari_rate --out docs/results/benchmarks/atari_rate.json $(if $(PEERS),--peers $(PEERS))
 
 docs: $(READY) ## build the documentation as a site, site/index.html
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 	@echo Open site/index.html
 
 format: $(READY) ## rewrite the source in the house style
