@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-games test-cluster test-wheel bench format clean
+.PHONY: help run test test-slow test-games test-cluster test-wheel bench docs format clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -45,9 +45,13 @@ bench: $(READY) ## measure solvers and training loops; PEERS=PYTHON with their p
 	$(BIN)/python -m benchmarks.suite_rate --out docs/results/benchmarks/suite_rate.json
 	$(BIN)/python -m benchmarks.atari_rate --out docs/results/benchmarks/atari_rate.json $(if $(PEERS),--peers $(PEERS))
 
+docs: $(READY) ## build the documentation as a site, site/index.html
+	$(BIN)/mkdocs build --strict
+	@echo Open site/index.html
+
 format: $(READY) ## rewrite the source in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean: ## remove the environment and generated results
-	rm -rf $(VENV) results build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) results site build dist .pytest_cache .mypy_cache .ruff_cache

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 Array = Any
+"""Of NumPy or of JAX."""
 
 
 def bootstrapped(signal: Array, continues: Array, discount: Array, value_t: Array) -> Array:
@@ -49,10 +50,13 @@ class Window(NamedTuple):
 
 
 def empty_window(n: int) -> Window:
+    """Of n decisions, none of which has entered."""
     return Window(jnp.zeros(n), jnp.zeros(n), jnp.zeros((), jnp.int32), jnp.zeros(n))
 
 
 class Finished(NamedTuple):
+    """The decision that `arrive` completes: regress u on `target` there, if `valid`."""
+
     slot: Array  # where the caller stored what belongs to the decision
     target: Array  # y
     local: Array  # its own ν, the first term of y

@@ -206,9 +206,9 @@ def _figure() -> str:
 
 
 def _tensorboard() -> str:
-    from ube.runs.tensorboard import tensorboard
+    from ube.runs.trackers import trackers
 
-    with tempfile.TemporaryDirectory() as folder, tensorboard(Path(folder), True) as write:
+    with tempfile.TemporaryDirectory() as folder, trackers(["tensorboard"], Path(folder), {}) as write:
         write(1, {"x": 1.0})
     return "one number was written"
 

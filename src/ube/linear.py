@@ -40,6 +40,8 @@ def woodbury(sigma: np.ndarray, features: np.ndarray) -> np.ndarray:
 
 
 class LeastSquares(NamedTuple):
+    """weights w* (D,) and their covariance (D, D)."""
+
     weights: np.ndarray  # (D,)
     covariance: np.ndarray  # (D, D)
 

@@ -113,7 +113,7 @@ def _asked(
     """What the cells have in common, checked."""
     from ube.deep.protocols import PROTOCOLS
     from ube.envs import make
-    from ube.runs.training import decisions
+    from ube.runs.plan import decisions
 
     made = make(env, **env_args)
     steps = decisions(made, steps, frames)

@@ -20,6 +20,7 @@ class AgentConfig:
     """How an agent acts and what it regresses on. 0 and "auto" are filled in from the network (`NETWORK_DEFAULTS`)."""
 
     name: str = "custom"
+    """Of the agent, in run directories and tables."""
 
     policy: Policy = "epsilon-greedy"
     """argmax of: Q, with random actions at rate ε | Q + βζ√u with ζ drawn per action and step (eq. 3), or once per
@@ -31,7 +32,9 @@ class AgentConfig:
     """What β is measured in: 1, or the largest |discounted return| of an episode so far, but at least 1, since what has
     not been seen may be worth more than what has."""
     epsilon_start: float = 0.0
+    """ε in the warm-up."""
     epsilon_end: float = 0.0
+    """ε at last."""
     epsilon_steps: int = 0
     """Steps over which ε falls linearly from start to end, after the warm-up."""
     epsilon_evaluation: float = 0.05
@@ -65,6 +68,7 @@ class AgentConfig:
     u_data: Literal["stream", "replay"] = "stream"
     """The u-network regresses on each decision once, in order, or on the replay with a target network."""
     u_learning_rate: float = 1e-3
+    """Of the RMSProp that trains the u-network."""
     n: int = 1
     """Steps of ν in the target of u (stream only)."""
     trace_decay: float = 1.0
@@ -83,13 +87,19 @@ class AgentConfig:
     """With which each network of an ensemble sees a transition."""
 
     discount: float = 0.99
+    """γ."""
     network: Literal["auto", "mlp", "minatar", "nature"] = "auto"
+    """The trunk of Q: dense layers, MinAtar's small convolutional network, or that of Mnih et al. 2015."""
     hidden: tuple[int, ...] = (64, 64)
     """Layers of the mlp."""
     optimiser: Literal["auto", "rmsprop", "adam"] = "auto"
+    """Of Q."""
     learning_rate: float = 0.0
+    """Of Q."""
     batch_size: int = 0
+    """Transitions in an update."""
     replay_size: int = 0
+    """Decisions that are remembered."""
     warmup: int = 0
     """Steps before the first update."""
     update_period: int = 0
@@ -154,6 +164,7 @@ class AgentConfig:
 
     @property
     def uses_u(self) -> bool:
+        """Whether there is a u-network."""
         return self.u_network != "none"
 
 

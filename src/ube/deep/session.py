@@ -33,6 +33,8 @@ class Chunk(NamedTuple):
 
 
 class Evaluation(NamedTuple):
+    """episode_return (undiscounted) and episode_length, (episodes,) each."""
+
     episode_return: np.ndarray
     episode_length: np.ndarray
 

@@ -231,12 +231,15 @@ def load(path: str | Path, env: Any = None) -> Run:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
+    """A run directory: what was asked, what happened, and the agent that came of it."""
+
     directory: RunDirectory
     env: Environment | HostedEnvironment | None = None
     """As it was made, if somebody gave it."""
 
     @property
     def path(self) -> Path:
+        """Of the directory."""
         return self.directory.path
 
     @cached_property
@@ -266,10 +269,12 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, Any]:
+        """All that was asked, with every default filled in, and the versions of the packages."""
         return self.directory.config
 
     @cached_property
     def agent(self) -> TrainedAgent:
+        """As it was at the end of training."""
         config = self.config
         try:
             fields = {**config["agent"], "reward_clip": config["agent"]["reward_clip"] or np.inf}
@@ -359,7 +364,7 @@ class Run:
 
 
 class Uncertainty(NamedTuple):
-    """Per action, (A,)."""
+    """q, u and nu (ν) of each action, (A,) each."""
 
     q: np.ndarray
     u: np.ndarray
@@ -368,11 +373,14 @@ class Uncertainty(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainedAgent:
+    """What a run learned, to act, to be asked and to be evaluated. It learns no more."""
+
     session: Session | HostedSession
     state: LearnerState
 
     @property
     def env(self) -> Environment | HostedEnvironment:
+        """The environment it was trained in."""
         return self.session.env
 
     def act(self, observation: Any, seed: int = 0) -> Any:
@@ -403,6 +411,7 @@ class TrainedAgent:
             raise UsageError(f"{observation!r} is no observation of {self.env.name}: {error}") from None
 
     def video(self, path: Path, *, policy: str, seed: int, longest: int) -> None:
+        """As `Run.video`."""
         from ube.runs.video import Watched, write_video
 
         session = self.session
@@ -433,6 +442,7 @@ class TrainedAgent:
         return float(self.session.knobs.beta * self.session.loop.learner.unit(self.state))
 
     def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
+        """As `Run.evaluate`."""
         _check_policy(policy)
         if episodes < 1:
             raise UsageError(f"episodes={episodes}: at least 1")

@@ -15,6 +15,7 @@ from ube.errors import UsageError, nearest
 Constants = Literal["human-starts", "no-op"]
 """Whose scores are 0 and 100 %: the paper has games begin with no-ops, but takes the constants of human starts."""
 AGENTS = {"dqn": "paper_dqn", "bonus": "paper_bonus", "ube-1step": "paper_ube_1step", "ube-nstep": "paper_ube_nstep"}
+"""Of the paper's second table -> their columns here."""
 TIE = 1e-3
 """Scores within this share of the best are set bold in the paper's table."""
 
@@ -31,6 +32,7 @@ def _rows() -> dict[str, dict[str, str]]:
 
 
 def games() -> list[str]:
+    """The 57, as they are named in ids of environments."""
     return list(_rows())
 
 
@@ -84,7 +86,7 @@ def public_dqn(game: str) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 class Summary(NamedTuple):
-    """The paper's first table."""
+    """The paper's first table: mean and median percent, and games above_human."""
 
     mean: float
     median: float

@@ -13,6 +13,8 @@ from ube.errors import UsageError
 
 
 class Estimate(NamedTuple):
+    """value, with a 95 % interval from low to high."""
+
     value: float
     low: float
     high: float

@@ -89,6 +89,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Suite:
+    """Runs that belong together."""
+
     name: str
     about: str
     cells: tuple[Cell, ...]

@@ -33,6 +33,8 @@ COLUMNS = (
 
 
 class Collected(NamedTuple):
+    """What there is of a suite, a row with `COLUMNS` for each evaluation and each hundredth of training."""
+
     rows: list[dict[str, Any]]
     missing: list[Cell]
     strangers: list[str]
@@ -101,6 +103,7 @@ def read_csv(path: Path) -> ReadBack:
 
 
 def write_csv(suite: Suite, found: Collected, command: str, path: Path) -> None:
+    """The rows, after comments that say which suite, command and versions made them."""
     head = {
         "suite": suite.name, "command": command, "versions": found.versions,
         "cells": f"{len(suite.cells) - len(found.missing)} of {len(suite.cells)} finished",

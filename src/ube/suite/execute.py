@@ -20,6 +20,8 @@ Said = Callable[[str], None]
 
 
 class Outcome(NamedTuple):
+    """How a suite went."""
+
     finished: int
     """Cells that are done, now or before."""
     failures: dict[str, str]

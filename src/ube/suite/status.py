@@ -18,6 +18,8 @@ LATELY = 4096
 
 
 class CellStatus(NamedTuple):
+    """How far one cell is."""
+
     cell: Cell
     state: State
     step: int

@@ -186,6 +186,7 @@ class Belief:
 
     @property
     def is_acyclic(self) -> bool:
+        """Can no state be seen twice in an episode?"""
         return self.graph.order is not None
 
     @cached_property

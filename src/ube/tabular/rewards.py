@@ -198,6 +198,7 @@ class ScaledBeta(RewardBelief):
 
     @property
     def width(self) -> Floats:
+        """high - low."""
         return np.asarray(self.high, dtype=np.float64) - self.low
 
     @property

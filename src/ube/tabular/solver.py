@@ -25,6 +25,7 @@ METHODS = {
     "lower": "the exact recursion with independent next values",
     "delta": "first-order error propagation; the one for tied rows and cycles",
 }
+"""Of `solve`, and what each puts in the place of the variance."""
 Q_MAX_METHODS = ("ube", "ube-horizon", "count")
 _PARALLEL_FROM = 50_000  # nodes below which threads cost more than they bring
 
@@ -54,6 +55,7 @@ class Solution:
 
     @property
     def std(self) -> Any:
+        """√variance."""
         return [np.sqrt(v) for v in self.variance] if isinstance(self.variance, list) else np.sqrt(self.variance)
 
 
