@@ -51,19 +51,18 @@ class UbeDQN(DQN):
 
     def u(self, net, obs):
         """ν, how uncertain this step is, plus what the u-network says of later ones, (N, A)."""
-        nu = torch.as_tensor(
-            self.counts.local_uncertainty(self.phi(obs.cpu())), dtype=torch.float32, device=self.device
-        )
-        return nu + net(obs.float().flatten(1)).relu()
+        nu = self.counts.local_uncertainty(self.phi(obs.cpu()))
+        return torch.as_tensor(nu, dtype=torch.float32, device=self.device) + net(obs.float().flatten(1)).relu()
+
+    def optimistic(self, q, u):
+        return perturbed(q, u, zeta=1.0, beta=self.beta).argmax(1)
 
     def predict(self, observation, state=None, episode_start=None, deterministic=False):
         if deterministic:
             return super().predict(observation, state, episode_start, deterministic)
         obs, many = self.policy.obs_to_tensor(observation)
         with torch.no_grad():
-            actions = (
-                perturbed(self.q_net(obs), self.u(self.u_net, obs), zeta=1.0, beta=self.beta).argmax(1).cpu().numpy()
-            )
+            actions = self.optimistic(self.q_net(obs), self.u(self.u_net, obs)).cpu().numpy()
         return (actions if many else actions[0]), state
 
     def _store_transition(self, replay_buffer, buffer_action, *rest):
@@ -77,10 +76,8 @@ class UbeDQN(DQN):
             obs, next_obs = batch.observations, batch.next_observations
             with torch.no_grad():
                 u_next = self.u(self.u_net_target, next_obs)
-                next_action = perturbed(self.q_net_target(next_obs), u_next, zeta=1.0, beta=self.beta).argmax(
-                    1, keepdim=True
-                )
-                target = ube_target(0.0, 1 - batch.dones, self.gamma, u_next.gather(1, next_action))
+                next_action = self.optimistic(self.q_net_target(next_obs), u_next)
+                target = ube_target(0.0, 1 - batch.dones, self.gamma, u_next.gather(1, next_action[:, None]))
             later = self.u_net(obs.float().flatten(1)).gather(1, batch.actions)
             self.u_optimizer.zero_grad()
             torch.nn.functional.smooth_l1_loss(later, target).backward()

@@ -108,10 +108,9 @@ def test_stable_baselines3_does_not_solve_what_it_solves_with_ube() -> None:
 
 
 @needs_sb3
-@pytest.mark.usefixtures("examples")
 class TestStableBaselines3:
-    @pytest.fixture(autouse=True)
-    def model(self) -> Any:
+    @pytest.fixture
+    def model(self, examples: None) -> Any:
         from deep_sea import DeepSea
         from sb3_dqn_ube import UbeDQN
         from stable_baselines3.common.vec_env import DummyVecEnv
