@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-games test-cluster test-wheel bench docs format clean
+.PHONY: help run test test-slow test-games test-cluster test-sb3 test-wheel bench docs format clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,10 @@ test-games: $(READY) ## every one of the 57 Atari games trains and is evaluated
 test-cluster: $(READY) ## suites on a real Ray cluster of two nodes on this machine, one of which is lost
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cluster]'
 	$(BIN)/pytest -q tests/suite/test_ray.py
+
+test-sb3: $(READY) ## the example that puts UBE into Stable-Baselines3's DQN, against the real package (PyTorch is large)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[sb3]'
+	$(BIN)/pytest -q tests/test_examples.py
 
 test-wheel: $(READY) ## the wheel, built and installed in an empty environment
 	$(BIN)/pytest -q -m wheel tests/test_wheel.py

@@ -1,4 +1,4 @@
-"""The tabular half imports without the heavy packages: compiled loops and figures load on first use."""
+"""The tabular half, and the pieces for other agents, import without the heavy packages, which load on first use."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def loaded_after(code):
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("module", ["ube", "ube.tabular"])
+@pytest.mark.parametrize("module", ["ube", "ube.tabular", "ube.linear", "ube.acting", "ube.backups"])
 def test_import_is_light(module):
     assert loaded_after(f"import {module}") == []
 

@@ -292,6 +292,30 @@ def test_errors_name_the_value_and_the_remedy(call, message: str) -> None:
     np.testing.assert_array_equal(counts.visits, [0, 0])
 
 
+def test_jax_counts_as_numpy_does() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def counted(sigma: jax.Array, phi: jax.Array, action: jax.Array) -> jax.Array:
+        return sigma.at[action].set(sherman_morrison(sigma[action], phi))
+
+    rng = np.random.default_rng(0)
+    features = jnp.asarray(unit_features(rng, 40, 6, 6), jnp.float32)
+    actions = jnp.asarray(rng.integers(3, size=40))
+    sigma, in_turn, at_once = jnp.tile(jnp.eye(6), (3, 1, 1)), InverseCounts(6, 3), InverseCounts(6, 3)
+    for phi, action in zip(features, actions, strict=True):
+        sigma = counted(sigma, phi, action)
+        in_turn.update(phi, action)
+    at_once.update_batch(features, actions)
+    for counts in (in_turn, at_once):
+        np.testing.assert_allclose(counts.sigma, sigma, atol=1e-6)
+        np.testing.assert_allclose(
+            counts.local_uncertainty(features), jax.jit(inverse_count)(sigma, features).T, atol=1e-6
+        )
+        np.testing.assert_allclose(counts.local_uncertainty(features[7]), inverse_count(sigma, features[7]), atol=1e-6)
+
+
 def test_import_is_light() -> None:
     code = "import sys, ube.linear; print([m for m in ('scipy', 'jax') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

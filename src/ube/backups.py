@@ -1,4 +1,4 @@
-"""Targets of Bellman equations, pure and on arrays of any shape; NumPy and JAX alike.
+"""Targets of Bellman equations, pure and on arrays of any shape; NumPy and JAX alike (`Window` is JAX only, and loads it).
 
 The uncertainty Bellman equation is SARSA with the local uncertainty ν in the place of the reward and γ² in the place of γ,
 so both share `bootstrapped`. Time in names: x_tm1 led to x_t.
@@ -7,8 +7,6 @@ so both share `bootstrapped`. Time in names: x_tm1 led to x_t.
 from __future__ import annotations
 
 from typing import Any, NamedTuple
-
-import jax.numpy as jnp
 
 Array = Any
 """Of NumPy or of JAX."""
@@ -31,7 +29,7 @@ def ube_target(nu_tm1: Array, continues_t: Array, discount: Array, u_t: Array) -
 
 def chosen(values: Array, actions: Array) -> Array:
     """values (…, A) at actions (…)."""
-    return jnp.take_along_axis(values, actions[..., None], -1)[..., 0]
+    return values.__array_namespace__().take_along_axis(values, actions[..., None], -1)[..., 0]
 
 
 class Window(NamedTuple):
@@ -51,6 +49,8 @@ class Window(NamedTuple):
 
 def empty_window(n: int) -> Window:
     """Of n decisions, none of which has entered."""
+    import jax.numpy as jnp
+
     return Window(jnp.zeros(n), jnp.zeros(n), jnp.zeros((), jnp.int32), jnp.zeros(n))
 
 
@@ -86,4 +86,6 @@ def enter(window: Window, nu_t: Array, discount: Array) -> Window:
 
 def end_episode(window: Window, u_last: Array) -> Window:
     """Completes all targets. u_last is 0 after termination, and u(s_T, a_T) where a time limit cut the episode."""
+    import jax.numpy as jnp
+
     return window._replace(total=window.total + window.weight * u_last, weight=jnp.zeros_like(window.weight))

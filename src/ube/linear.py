@@ -1,7 +1,8 @@
 """Inverse counts of a linear value estimate: Σ_a = (Φ_aᵀ Φ_a + I/μ)⁻¹, one matrix per action.
 
 Φ_a stacks the features φ(s) of the states where action a was taken. `inverse_count` and `sherman_morrison` use only
-operators, so they accept NumPy and JAX arrays alike; `InverseCounts` is the fast in-place version for NumPy.
+operators, so they accept NumPy arrays, JAX arrays (also within `jit`) and PyTorch tensors; `InverseCounts` is the fast
+in-place version in NumPy, which takes any of them that lies in the memory of the host.
 """
 
 import functools
@@ -17,7 +18,7 @@ import numpy.typing as npt
 def inverse_count(sigma: Any, phi: Any) -> Any:
     """φᵀΣφ, the estimate of 1/n; β² times it is the local uncertainty ν (eq. 4).
 
-    sigma (D, D); phi (D,) gives a scalar, phi (N, D) gives (N,).
+    sigma (D, D); phi (D,) gives a scalar, phi (N, D) gives (N,). All actions at once, sigma (A, D, D): (A,) and (A, N).
     """
     return ((phi @ sigma) * phi).sum(-1)
 
@@ -87,6 +88,9 @@ class InverseCounts:
 
     A Σ_a found not positive definite is refreshed, or without `refresh_every` raises LinAlgError: each φᵀΣ_aφ is
     checked when computed, and all of Σ_a by Cholesky every max(D, 256) updates. Positive is not yet accurate.
+
+    Threads. Products of a few hundred features gain little from a second thread of BLAS, and on a machine with other work
+    wait for it far longer than they take: set OPENBLAS_NUM_THREADS=1 there, before NumPy is imported.
     """
 
     def __init__(
