@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ube.envs.arguments import whole
-from ube.envs.contract import RandomPlay, HostedEnvironment, HostedStep
+from ube.envs.contract import HostedEnvironment, HostedStep, RandomPlay
 from ube.envs.spaces import Actions, Encoding, WrongObservation, actions, encoding
 from ube.errors import RunError, UsageError, nearest
 
