@@ -176,16 +176,7 @@ def test_commands_are_found() -> None:
     assert {"ube envs", "ube suite plan atari57", "ube reproduce --list", "ube report results"} <= set(commands())
 
 
-AWAITED = pytest.mark.xfail(reason="comes with the Gymnasium adapter", strict=True)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(command, marks=AWAITED) if command.startswith("ube compare") or "--explain" in command else command
-        for command in commands()
-    ],
-)
+@pytest.mark.parametrize("command", commands())
 def test_command_of_the_docs_exists(command: str) -> None:
     _, name, *words = command.split()
     known = re.search(r"\{(.+?)\}", help_of())

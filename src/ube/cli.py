@@ -129,7 +129,6 @@ class Train:
         from ube.envs.atari import FRAME_SKIP, PREFIX
         from ube.runs import Schedule, train
 
-        _find_own_modules()
         overrides, env_args = parse_overrides(self.set)
         skip = FRAME_SKIP if self.env.startswith(PREFIX) else 1
         every, frames = (value and value // skip for value in (self.evaluate_every, self.evaluation_frames))
@@ -204,7 +203,6 @@ class Evaluate:
         from ube.files import to_json, write_atomically
         from ube.runs import load
 
-        _find_own_modules()
         run = load(self.run_dir, self.env)
         if self._drawn(run):
             return
@@ -393,6 +391,8 @@ def main(argv: list[str] | None = None) -> None:
         if not words:  # a script that forgot the command must not go on
             sys.exit(2)
         raise
+    if words[0] in ("train", "evaluate", "compare"):  # module:NAME may be in this folder
+        sys.path.append(os.getcwd())
     try:
         chosen.run()
     except UsageError as error:
@@ -428,12 +428,6 @@ def print_tables(results: dict[str, Any]) -> None:
         for cells in summary.rows:
             table.add_row(*cells)
         console.print(table)
-
-
-def _find_own_modules() -> None:
-    """module:NAME may be in the folder where the command was given."""
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
 
 
 def _console() -> Console:

@@ -73,7 +73,7 @@ class Cell:
     def id(self) -> str:
         """Of the folder: equal only where all of the cell is."""
         digest = hashlib.sha256(json.dumps(self.spec, sort_keys=True).encode()).hexdigest()[:8]
-        return f"{self.env}-{self.agent}-seed{self.seed}-{digest}".replace("/", "_")
+        return f"{self.env}-{self.agent}-seed{self.seed}-{digest}".replace("/", "_").replace(":", "_")
 
     @property
     def kind(self) -> str:
