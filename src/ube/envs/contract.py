@@ -25,6 +25,11 @@ class Step(NamedTuple):
     """A time limit cut the episode: the value of what would follow still counts."""
 
 
+OF_NUMBERS = {"target_period": 250}
+"""Defaults of an agent where observations are numbers rather than bits. A target network that is copied every 4 updates
+suits DeepSea, but lets Q run away where neighbouring observations are alike and episodes long, as in CartPole."""
+
+
 @dataclass(frozen=True, eq=False)
 class Interface:
     """What a learner needs to know of a family of tasks with discrete actions."""

@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ube.envs.arguments import whole
-from ube.envs.contract import HostedEnvironment, HostedStep, RandomPlay
+from ube.envs.contract import OF_NUMBERS, HostedEnvironment, HostedStep, RandomPlay
 from ube.envs.spaces import Actions, Encoding, WrongObservation, actions, encoding
 from ube.errors import RunError, UsageError, nearest
 
@@ -67,9 +67,6 @@ def source_of(env_id: str) -> Source:
     return lambda **env_args: gymnasium.make(asked, disable_env_checker=True, **env_args)
 
 
-TARGET_PERIOD = 250
-"""Updates between copies to the target network. The 4 that suit DeepSea let Q run away where states are alike and episodes
-long, as in CartPole."""
 REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 """Packages that must be imported before Gymnasium knows their ids."""
 
@@ -136,7 +133,7 @@ def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env
         name, shape, seen.dtype, low, high, choices.number, open_games, seen.shape, frame_stack, 1, None,
         limit or LONGEST, EVALUATE_EVERY, EVALUATION_STEPS, many or (1 if made else None), made,
         lambda: calibrated(open_games, many or 1, seen, frame_stack, choices.number), seen.encode, choices.decode,
-        max(int(REPLAY_BYTES / size), 1_000), True, notes, defaults={"target_period": TARGET_PERIOD},
+        max(int(REPLAY_BYTES / size), 1_000), True, notes, defaults=OF_NUMBERS,
     )  # fmt: skip
 
 

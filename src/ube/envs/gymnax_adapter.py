@@ -25,7 +25,7 @@ from gymnax.environments import spaces  # type: ignore[import-untyped]
 
 from ube.envs.arguments import flag, known_names, number, whole
 from ube.envs.carry import settled
-from ube.envs.contract import Environment, Instance, Key, State, Step
+from ube.envs.contract import OF_NUMBERS, Environment, Instance, Key, State, Step
 from ube.errors import UsageError
 
 _BINARY = ("Catch-bsuite", "DeepSea-bsuite")
@@ -86,7 +86,8 @@ def gymnax_environment(env_id: str, **env_args: Any) -> Environment:
         truncated = jnp.asarray(env.is_truncated(state, params), bool) & ~terminated
         return cast(state), Step(encode(observation), jnp.asarray(reward, jnp.float32), terminated, truncated)
 
-    return Environment(env_id, shape, dtype, low, high, n_actions, draw, reset, step)
+    defaults = OF_NUMBERS if dtype == np.float32 else {}
+    return Environment(env_id, shape, dtype, low, high, n_actions, draw, reset, step, defaults=defaults)
 
 
 def _construct(env_id: str, constructor: dict[str, Any]) -> Any:
