@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -129,6 +130,14 @@ def test_a_finished_run_is_not_run_again_but_may_go_on_for_longer(whole: Run, tm
     before = contents(run)
     assert same(contents(trained(tmp_path / "run", 160, resume=True)), before)
     assert same(contents(trained(tmp_path / "run", STEPS, resume=True)), contents(whole))
+
+
+def test_a_finished_run_without_checkpoints_is_never_begun_again(whole: Run, tmp_path: Path) -> None:
+    shutil.copytree(whole.path, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    assert same(contents(trained(tmp_path / "run", resume=True, callback=killed_at(0))), contents(whole))
+    with pytest.raises(UsageError, match=r"run is finished, and keeps no checkpoint: train for longer in a new run"):
+        trained(tmp_path / "run", STEPS + 80, resume=True)
+    assert same(contents(load(tmp_path / "run")), contents(whole))
 
 
 def test_a_run_that_diverges_keeps_its_last_good_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ube import UsageError
@@ -21,7 +24,7 @@ from ube.suite import Suite, collect, run_suite, status
 from ube.suite.cells import parsed
 from ube.suite.plan import Rate, costs, measured, room_at_once, seconds_of, warnings
 from ube.suite.status import lines, seconds_left
-from ube.suite.work import DONE, FAILED, CellTask, folder_of
+from ube.suite.work import DONE, FAILED, CellTask, done, folder_of
 
 TINY = """
 about = "tiny"
@@ -122,11 +125,42 @@ def test_a_full_disk_in_one_cell_stops_no_other_and_the_same_command_finishes_it
 
 def test_a_cell_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
     cell = suite().cells[0]
-    with RunDirectory.locked(folder_of(tmp_path, cell) / "run"):
+    with RunDirectory.locked(folder_of(tmp_path, cell)):
         assert CellTask(cell, tmp_path).run() is None
         (first, *others) = status(suite(), tmp_path)
         assert (first.state, {one.state for one in others}) == ("running", {"waiting"})
     assert status(suite(), tmp_path)[0].state == "waiting"
+
+
+class Ended:
+    """A run that needs no time."""
+
+    def __init__(self) -> None:
+        numbers = {"step": np.array([1.0]), "episode_return": np.array([0.5])}
+        self.episodes, self.evaluations = numbers, numbers | {"policy": np.array(["greedy"])}
+        self.config: dict[str, Any] = {"versions": {"ube": "0"}}
+
+    def evaluate(self, episodes: int, *, policy: str, seed: int) -> Any:
+        return SimpleNamespace(episode_return=np.zeros(episodes))
+
+
+def test_a_cell_that_ends_while_another_process_looks_is_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One looks for done.json and finds none; the other, if it can, does all of the cell before the first goes on."""
+    task, trained = CellTask(suite().cells[0], tmp_path), []
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: trained.append(asked) or Ended())
+
+    def slowly(folder: Path) -> Any:
+        found = done(folder)
+        monkeypatch.setattr("ube.suite.work.done", done)
+        task.run()
+        return found
+
+    monkeypatch.setattr("ube.suite.work.done", slowly)
+    assert task.run() is not None
+    assert task.run() is not None
+    assert len(trained) == 1
 
 
 def test_a_look_at_a_suite_does_not_keep_a_cell_from_starting(tmp_path: Path) -> None:
@@ -150,14 +184,14 @@ def test_status_reads_what_is_there(tmp_path: Path) -> None:
     )
     (runs[1] / "metrics.jsonl").write_text("")
     (folder_of(tmp_path, cells[2]) / FAILED).write_text('{"message": "why not"}')
-    with RunDirectory.locked(runs[1]):
+    with RunDirectory.locked(runs[1].parent):
         found = status(suite(), tmp_path)
     assert [(one.state, one.step) for one in found] == [("stopped", 60), ("running", 0), ("failed", 0)]
     assert found[2].message == "why not"
     line = lines(found)[-1]
     assert (line.name, line.states["stopped"], line.share) == ("all", 1, 60 / 720)
     assert seconds_left(found) is None
-    with RunDirectory.locked(runs[0]):
+    with RunDirectory.locked(runs[0].parent):
         assert seconds_left(status(suite(), tmp_path)) == (180 + 240) / 20.0  # what failed is not waited for
 
 

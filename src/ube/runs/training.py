@@ -108,8 +108,9 @@ def train(
             raise UsageError(f"{path} exists and is not empty: --resume goes on with it, --out chooses another place")
         else:
             _same_run(directory, content, hosted)
-            if not hosted and directory.finished(steps):
+            if directory.finished(steps) and not (hosted and checkpoints.any):
                 say(f"{path} is finished")
+                session.close()
                 return Run(directory, plan.source)
             _go_on(session, directory, checkpoints, say)
         try:
@@ -190,6 +191,8 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, say: Any) -> None:
     found = checkpoints.restore(session.like_snapshot(), session.replay, say)
     if found is None:
+        if directory.finished(directory.config["steps"]):
+            raise UsageError(f"{directory.path} is finished, and keeps no checkpoint: train for longer in a new run (--out)")
         say(f"{directory.path} has no checkpoint yet: starting from the beginning")
         directory.cut_back({})
         return

@@ -40,7 +40,7 @@ def _status(cell: Cell, folder: Path) -> CellStatus:
     if (folder / DONE).exists():
         return CellStatus(cell, "done", cell.steps, 0.0, "")
     step, rate = _lately(folder / "run" / "metrics.jsonl")
-    if _locked(folder / "run" / ".lock"):
+    if _locked(folder / ".lock"):
         return CellStatus(cell, "running", step, rate, "")
     try:
         message = json.loads((folder / FAILED).read_text())["message"]

@@ -64,10 +64,14 @@ class CellTask:
                 time.sleep(1.0)
 
     def _trained(self) -> dict[str, Any]:
+        from ube.runs.directory import RunDirectory
+
+        with RunDirectory.locked(self.folder):  # until all is done: what was done meanwhile must not begin again
+            return done(self.folder) or self._done_now()
+
+    def _done_now(self) -> dict[str, Any]:
         from ube.runs import Schedule, train
 
-        if (found := done(self.folder)) is not None:
-            return found
         (self.folder / FAILED).unlink(missing_ok=True)
         cell, began = self.cell, time.time()
         schedule = Schedule(
