@@ -178,6 +178,16 @@ def test_a_run_goes_on_only_with_what_it_began_with(whole: Run, changes: dict[st
     assert same(contents(whole), before)
 
 
+def test_the_versions_of_every_start_are_kept(whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+    first = whole.config["versions"]
+    assert {"jaxlib", "gymnasium"} <= set(first)
+    for numpy in (first["numpy"], "9.9", "9.9"):
+        monkeypatch.setattr("ube.runs.plan.versions", lambda numpy=numpy: first | {"numpy": numpy})
+        run = trained(tmp_path / "run", resume=True)
+    assert (run.config["versions"], run.config["resumed_with"]) == (first, [first | {"numpy": "9.9"}])
+
+
 def test_a_directory_has_one_run_at_a_time(tmp_path: Path) -> None:
     def second(now: Progress) -> None:
         with pytest.raises(UsageError, match=rf"is being written by another run \(process {os.getpid()}\)"):

@@ -1,12 +1,14 @@
 """Suites as data: what is shipped, what a file may say, and what is said of a bad one."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from ube import UsageError
+from ube.deep.config import PRESETS
 from ube.suite import read_suite, shipped
-from ube.suite.cells import parsed
+from ube.suite.cells import _config_digest, parsed
 
 SMALL = """
 about = "small"
@@ -76,6 +78,16 @@ def test_the_id_changes_with_anything_that_decides_the_result() -> None:
         parsed("a", SMALL.replace(*change), "a").cells[0].id for change in [("", ""), ("200", "201"), ("[4]", "[5]")]
     }
     assert len(ids) == 3
+
+
+def test_a_changed_preset_changes_the_digest_of_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = parsed("a", SMALL, "a").cells[0]
+    before = cell.config_digest
+    assert before != dataclasses.replace(cell, overrides={"beta": 0.3}).config_digest
+    monkeypatch.setitem(PRESETS, "dqn", dataclasses.replace(PRESETS["dqn"], discount=0.5))
+    _config_digest.cache_clear()
+    assert cell.config_digest != before
+    _config_digest.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def test_a_finished_cell_keeps_what_counts(finished: Path) -> None:
     cell = suite().cells[0]
     kept = json.loads((folder_of(finished, cell) / DONE).read_text())
     assert kept["cell"] == json.loads(json.dumps(cell.spec))
+    assert (kept["config_digest"], kept["resumed_with"]) == (cell.config_digest, [])
     assert sum(row["episodes"] for row in kept["training"]) == 80
     assert {row["policy"]: row["episodes"] for row in kept["evaluations"]} == {"greedy": 2, "own": 2}
     assert not (folder_of(finished, cell) / "run" / "checkpoints").exists()
@@ -221,7 +222,16 @@ def test_results_of_two_versions_are_never_mixed(finished: Path, tmp_path: Path)
     for cell, content in zip(suite().cells, kept, strict=True):
         folder_of(tmp_path, cell).mkdir(parents=True)
         (folder_of(tmp_path, cell) / DONE).write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=r"cells of different versions, 2 of numpy [\d.]+; 1 of numpy 0.1: "):
+    with pytest.raises(UsageError, match=r"cells of different versions, or parts of them, 2 of numpy [\d.]+; 1 of numpy 0.1: "):
+        collect(suite(), tmp_path)
+    now = kept[0]["versions"]
+    resumed = kept[1] | {"versions": now, "resumed_with": [now | {"numpy": "0.2"}]}
+    (folder_of(tmp_path, suite().cells[1]) / DONE).write_text(json.dumps(resumed))
+    with pytest.raises(UsageError, match=r"3 of numpy [\d.]+; 1 of numpy 0.2: run them in one"):
+        collect(suite(), tmp_path)
+    changed = kept[1] | {"versions": now, "config_digest": "of a dqn that was"}
+    (folder_of(tmp_path, suite().cells[1]) / DONE).write_text(json.dumps(changed))
+    with pytest.raises(UsageError, match=r"is from another config: the preset dqn has changed since; remove it"):
         collect(suite(), tmp_path)
     (folder_of(tmp_path, suite().cells[1]) / DONE).write_text('{"cell": ')
     with pytest.raises(UsageError, match=r"done.json is damaged .* remove it, and its cell is run again"):

@@ -32,7 +32,7 @@ from ube.runs.plan import EVALUATED, POLICIES, Schedule, made_from, planned
 from ube.runs.trackers import check_trackers, trackers
 from ube.stats.calibration import Calibration
 
-MAY_CHANGE = ("command", "versions", "schedule.checkpoint_minutes", "schedule.track")
+MAY_CHANGE = ("command", "versions", "resumed_with", "schedule.checkpoint_minutes", "schedule.track")
 """Fields of config.json, when a run goes on."""
 
 
@@ -108,6 +108,7 @@ def train(
             raise UsageError(f"{path} exists and is not empty: --resume goes on with it, --out chooses another place")
         else:
             _same_run(directory, content, hosted)
+            directory.note_versions(content["versions"])
             if directory.finished(steps) and not (hosted and checkpoints.any):
                 say(f"{path} is finished")
                 session.close()

@@ -76,6 +76,11 @@ class Cell:
         return f"{self.env}-{self.agent}-seed{self.seed}-{digest}".replace("/", "_").replace(":", "_")
 
     @property
+    def config_digest(self) -> str:
+        """Of all fields of the agent, so that a preset that has changed is noticed."""
+        return _config_digest(self.agent, json.dumps(self.overrides, sort_keys=True))
+
+    @property
     def kind(self) -> str:
         """Cells alike in this take equally long: games of Atari are close enough."""
         env: Any = "atari" if self.is_atari else [self.env, self.env_args]
@@ -85,6 +90,12 @@ class Cell:
     def replay_size(self) -> int:
         chosen = agent_config(self.agent, self.overrides).replay_size
         return chosen or NETWORK_DEFAULTS["nature" if self.is_atari else "minatar"]["replay_size"]
+
+
+@functools.cache
+def _config_digest(agent: str, overrides: str) -> str:
+    fields = dataclasses.asdict(agent_config(agent, json.loads(overrides)))
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

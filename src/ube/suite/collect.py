@@ -43,7 +43,8 @@ class Collected(NamedTuple):
 
 
 def collect(suite: Suite, folder: Path) -> Collected:
-    """Rows of all finished cells. Raises where they were made by different versions: those must not be compared."""
+    """Rows of all finished cells. Raises where they, or parts of one, were made by different versions or by a preset that
+    has changed since: those must not be compared."""
     rows: list[dict[str, Any]] = []
     missing, made_by = [], Counter[str]()
     for cell in suite.cells:
@@ -53,10 +54,15 @@ def collect(suite: Suite, folder: Path) -> Collected:
             continue
         if kept.get("cell") != json.loads(json.dumps(cell.spec)):
             raise UsageError(f"{folder_of(folder, cell)} is of another cell than its name says: remove it")
-        made_by[json.dumps(kept["versions"], sort_keys=True)] += 1
+        if kept.get("config_digest", cell.config_digest) != cell.config_digest:
+            raise UsageError(
+                f"{folder_of(folder, cell)} is from another config: the preset {cell.agent} has changed since; remove it, "
+                "and its cell is run again"
+            )
+        made_by.update(json.dumps(one, sort_keys=True) for one in (kept["versions"], *kept.get("resumed_with", [])))
         rows.extend(_rows(cell, kept))
     if len(made_by) > 1:
-        raise UsageError(f"{folder} holds cells of different versions, {_difference(made_by)}: run them in one (--out)")
+        raise UsageError(f"{folder} holds cells of different versions, or parts of them, {_difference(made_by)}: run them in one (--out)")
     ids = {cell.id for cell in suite.cells}
     there = sorted(path.name for path in (folder / "cells").iterdir()) if (folder / "cells").exists() else []
     strangers = [name for name in there if name not in ids]

@@ -88,7 +88,8 @@ class CellTask:
                 played = run.evaluate(cell.evaluation_episodes, policy=policy, seed=EVALUATION_SEEDS + cell.seed)
                 evaluations.append(_row(cell.steps, policy, played.episode_return))
         kept = {
-            "cell": cell.spec, "versions": run.config["versions"], "evaluations": evaluations,
+            "cell": cell.spec, "config_digest": cell.config_digest, "versions": run.config["versions"],
+            "resumed_with": run.config.get("resumed_with", []), "evaluations": evaluations,
             "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.time() - began, 1),
         }  # fmt: skip
         write_atomically(self.folder / DONE, to_json(kept, digits=17))
