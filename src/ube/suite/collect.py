@@ -22,6 +22,9 @@ COLUMNS = (
     "overrides",
     "seed",
     "protocol",
+    "steps",
+    "evaluate_every",
+    "evaluation_steps",
     "step",
     "frames",
     "policy",
@@ -29,7 +32,7 @@ COLUMNS = (
     "episodes",
     "cell",
 )
-"""policy: greedy or own for evaluations; training for the mean return of training episodes since the row before."""
+"""steps: decisions of training in all, `step` those before the row. policy: greedy or own for evaluations; training for the mean return of training episodes since the row before."""
 
 
 class Collected(NamedTuple):
@@ -73,6 +76,7 @@ def _rows(cell: Cell, kept: dict[str, Any]) -> Iterator[dict[str, Any]]:
     common = {
         "env": cell.env, "env_args": json.dumps(cell.env_args), "agent": cell.agent,
         "overrides": json.dumps(cell.overrides), "seed": cell.seed, "protocol": cell.protocol if cell.is_atari else "",
+        "steps": cell.steps, "evaluate_every": cell.evaluate_every, "evaluation_steps": cell.evaluation_steps,
         "cell": cell.id,
     }  # fmt: skip
     for row in (*kept["training"], *kept["evaluations"]):
