@@ -22,7 +22,9 @@ from ube.cli import main
 from ube.runs.directory import RunDirectory
 from ube.suite import Suite, collect, run_suite, status
 from ube.suite.cells import parsed
+from ube.suite.execute import _check_fits, _left
 from ube.suite.plan import Rate, costs, measured, room_at_once, seconds_of, warnings
+from ube.suite.pool import GRACE, Failure, answer
 from ube.suite.status import lines, seconds_left
 from ube.suite.work import DONE, FAILED, CellTask, done, folder_of
 
@@ -164,6 +166,108 @@ def test_a_cell_that_ends_while_another_process_looks_is_not_begun_again(
     assert len(trained) == 1
 
 
+@pytest.mark.parametrize(
+    ("policy", "evaluated"), [("greedy", ["greedy"]), ("own", ["own"]), ("both", ["greedy", "own"]), ("none", [])]
+)
+def test_only_the_policy_that_was_asked_for_is_evaluated_after_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, evaluated: list[str]
+) -> None:
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: Ended())
+    asked = suite(TINY + f'evaluation_policy = "{policy}"').cells[0]
+    kept = CellTask(asked, tmp_path).run()
+    assert kept is not None
+    assert [row["policy"] for row in kept["evaluations"] if row["step"] == asked.steps] == evaluated
+    assert not (folder_of(tmp_path, asked) / "run").exists()
+
+
+def test_damaged_files_of_a_cell_are_its_own_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: Ended())
+    monkeypatch.setattr("ube.suite.execute.Pool", HereAndNow)
+    folders = [folder_of(tmp_path / "tiny", cell) for cell in suite().cells]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    for content in ("", "[]", "{}", '{"cell": {}, "versions": {}, "evaluations": [], "training": [3]}'):
+        (folders[0] / DONE).write_text(content)
+        with pytest.raises(UsageError, match=r"done.json is damaged \(.*\): remove it, and its cell is run again"):
+            done(folders[0])
+        outcome = run_suite(suite(), tmp_path / "tiny")
+        assert (outcome.finished, list(outcome.failures)) == (2, [folders[0].name])
+        assert [one.state for one in status(suite(), tmp_path / "tiny")] == ["failed", "done", "done"]
+    (folders[1] / DONE).unlink()
+    for content in ("", "[]", "{}"):
+        (folders[1] / FAILED).write_text(content)
+        assert "failed.json is damaged" in status(suite(), tmp_path / "tiny")[1].message
+    file = tmp_path / "tiny.toml"
+    file.write_text(TINY)
+    with pytest.raises(SystemExit) as stop:
+        main(["suite", "run", str(file), "--out", str(tmp_path)])
+    assert stop.value.code == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "ube: 1 of 3 cells failed; the same command tries them again"
+
+
+class HereAndNow:
+    """A pool without processes."""
+
+    def __init__(self, *options: Any, **more: Any) -> None:
+        pass
+
+    def __enter__(self) -> "HereAndNow":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def finish(self, tasks: list[CellTask]) -> Iterator[tuple[CellTask, Any]]:
+        for task in tasks:
+            kind, content = answer(task)
+            yield task, content if kind == "done" else Failure(kind, content)  # type: ignore[arg-type]
+
+
+def test_cells_that_were_left_to_another_process_are_said_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: Ended())
+    monkeypatch.setattr("ube.suite.execute.Pool", HereAndNow)
+    file = tmp_path / "tiny.toml"
+    file.write_text(TINY)
+    (task, *_) = _left(suite(), tmp_path, 1.0)
+    assert task.patience > GRACE  # a process whose parent was killed may need so long to stop
+    monkeypatch.setattr("ube.suite.execute.GRACE", -10.0)
+    monkeypatch.setattr("ube.runs.directory.TRIES", 1)
+    with RunDirectory.locked(folder_of(tmp_path / "tiny", suite().cells[2])), pytest.raises(SystemExit) as stop:
+        main(["suite", "run", str(file), "--out", str(tmp_path)])
+    assert stop.value.code == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "ube: 1 of 3 cells were left to another process"
+
+
+def test_checkpoints_that_a_finished_cell_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed after it had written done.json."""
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: Ended())
+    cell = suite().cells[0]
+    CellTask(cell, tmp_path).run()
+    left = folder_of(tmp_path, cell) / "run" / "checkpoints"
+    left.mkdir(parents=True)
+    assert [task.cell.seed for task in _left(suite(), tmp_path, 1.0)] == [1, 2]
+    assert not left.exists()
+
+
+def test_a_cell_that_no_node_can_hold_is_refused() -> None:
+    """Ray would wait for a larger node, and say nothing."""
+    (one,) = parsed("a", TINY.replace("seeds = 3", "gpus = 0.5\ncpus = 2"), "a").cells
+    task = CellTask(one, Path("a"))
+    nodes = [{"CPU": 8.0, "memory": 64e9}, {"CPU": 1.0, "GPU": 1.0, "memory": 4e9}]
+    with pytest.raises(
+        UsageError,
+        match=r"seed0-\w+ needs 2 CPU, 0.5 GPU, 1.5 GB of memory on one node, and the largest .* has 1 CPU, 1 GPU, 4.0 GB",
+    ):
+        _check_fits(task, nodes)
+    _check_fits(task, [*nodes, {"CPU": 2.0, "GPU": 1.0, "memory": 2e9}])
+    with pytest.raises(UsageError, match=r"the largest of the cluster has 0 CPU, 0 GPU, 0.0 GB of memory"):
+        _check_fits(task, [])
+
+
 def test_a_look_at_a_suite_does_not_keep_a_cell_from_starting(tmp_path: Path) -> None:
     """status locks a run for a moment, to see whether another does."""
     with RunDirectory.locked(tmp_path):
@@ -302,11 +406,13 @@ def test_plan_status_and_bad_input_from_the_command(tmp_path: Path, capsys: pyte
     main(["suite", "status", "demo", "--all", "--out", str(tmp_path)])
     shown = capsys.readouterr().out
     assert shown.count("waiting  0 of 5,000") == 6
-    main(["suite", "plan", "--list"])
+    main(["suite", "--list"])
     assert "the paper's main experiment" in capsys.readouterr().out
     for words, message in [
         (["plna", "demo"], "ube suite plna: did you mean plan"),
         (["plan"], "which suite?"),
+        ([], "ube suite: choose one of plan, run, status, collect; `ube suite --list` shows the suites"),
+        (["run", "demo", "--checkpoint-minutes", "0"], "--checkpoint-minutes 0: it must be positive"),
         (["run", "demo", "--workers", "0"], "--workers 0: at least 1"),
         (["run", "demo", "--executor", "slurm"], "--executor slurm: choose local or ray"),
         (["run", "demo", "--address", "127.0.0.1:1"], "--address 127.0.0.1:1: only of --executor ray"),
@@ -319,6 +425,11 @@ def test_plan_status_and_bad_input_from_the_command(tmp_path: Path, capsys: pyte
             main(["suite", *words, "--out", str(tmp_path)])
         assert stop.value.code == 2
         assert message in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as stop:
+        main(["suite", "run", "demo", "--out", str(tmp_path / "file")])
+    assert stop.value.code == 2
+    assert f"ube: cannot write to {tmp_path}/file/demo (" in capsys.readouterr().err
 
 
 COMMAND = """

@@ -18,6 +18,7 @@ from ube.machine import Room, room_needed
 from ube.suite.cells import Cell
 
 DONE, FAILED = "done.json", "failed.json"
+ROW = {"step", "policy", "mean", "episodes"}
 BINS = 100
 """Equal parts of training, whose mean returns are kept."""
 EVALUATION_SEEDS = 2_000_000
@@ -71,6 +72,7 @@ class CellTask:
 
     def _done_now(self) -> dict[str, Any]:
         from ube.runs import Schedule, train
+        from ube.runs.plan import EVALUATED
 
         (self.folder / FAILED).unlink(missing_ok=True)
         cell, began = self.cell, time.time()
@@ -84,7 +86,8 @@ class CellTask:
         )  # fmt: skip
         evaluations = _periods(run.evaluations)
         if not cell.is_atari:
-            for policy in _unseen(evaluations, cell.steps):
+            seen = {row["policy"] for row in evaluations if row["step"] >= cell.steps}  # compiled environments: none
+            for policy in (policy for policy in EVALUATED[cell.evaluation_policy] if policy not in seen):
                 played = run.evaluate(cell.evaluation_episodes, policy=policy, seed=EVALUATION_SEEDS + cell.seed)
                 evaluations.append(_row(cell.steps, policy, played.episode_return))
         kept = {
@@ -93,18 +96,36 @@ class CellTask:
             "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.time() - began, 1),
         }  # fmt: skip
         write_atomically(self.folder / DONE, to_json(kept, digits=17))
-        shutil.rmtree(self.folder / "run" / "checkpoints", ignore_errors=True)  # nobody goes on from them
+        forget_checkpoints(self.folder)
         return json.loads((self.folder / DONE).read_text())
 
 
 def done(folder: Path) -> dict[str, Any] | None:
     """What is kept of a finished cell."""
     try:
-        return json.loads((folder / DONE).read_text())
+        kept = json.loads((folder / DONE).read_text())
+        _check(kept)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{folder / DONE} is damaged ({error}): remove it, and its cell is run again") from None
+    return kept
+
+
+def _check(kept: Any) -> None:
+    if not isinstance(kept, dict) or not isinstance(kept["cell"], dict):
+        raise TypeError("no cell")
+    for versions in (kept["versions"], *kept.get("resumed_with", [])):
+        if not isinstance(versions, dict):
+            raise TypeError("no versions")
+    for row in (*kept["evaluations"], *kept["training"]):
+        if not isinstance(row, dict) or set(row) != ROW:
+            raise TypeError(f"the row {row!r}")
+
+
+def forget_checkpoints(folder: Path) -> None:
+    """Of a finished cell: nobody goes on from them."""
+    shutil.rmtree(folder / "run" / "checkpoints", ignore_errors=True)
 
 
 def failed(folder: Path, message: str) -> None:
@@ -114,17 +135,12 @@ def failed(folder: Path, message: str) -> None:
 
 
 def room(cell: Cell) -> Room:
+    # The frames of other environments outside of JAX are known only when one is made, which may run anybody's code.
     return room_needed(cell.replay_size if cell.is_atari else 0)
 
 
 def _row(step: int, policy: str, returns: np.ndarray) -> dict[str, Any]:
     return {"step": int(step), "policy": policy, "mean": float(np.mean(returns)), "episodes": len(returns)}
-
-
-def _unseen(evaluations: list[dict[str, Any]], steps: int) -> list[str]:
-    """Policies that were not evaluated at the end of training; compiled environments never are."""
-    seen = {row["policy"] for row in evaluations if row["step"] >= steps}
-    return [policy for policy in ("greedy", "own") if policy not in seen]
 
 
 def _periods(evaluations: dict[str, np.ndarray]) -> list[dict[str, Any]]:
