@@ -133,7 +133,9 @@ def test_a_partial_suite_is_scored_shown_and_said_to_be_partial(tmp_path: Path) 
 
 
 def test_games_that_were_never_evaluated_at_the_same_frames_have_no_curve_over_all(tmp_path: Path) -> None:
-    rows = [line("dqn", game, "greedy", 0, frames, 1.0) for game, frames in zip(("pong", "breakout"), FRAMES, strict=True)]
+    rows = [
+        line("dqn", game, "greedy", 0, frames, 1.0) for game, frames in zip(("pong", "breakout"), FRAMES, strict=True)
+    ]
     results = scored(tmp_path / "r.csv", rows)
     assert results["data"]["over_training"]["dqn"]["frames"] == []
     assert [chart.title for chart in EXPERIMENTS["atari57"].charts(results)] == ["breakout", "pong"]

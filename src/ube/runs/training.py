@@ -193,7 +193,9 @@ def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoint
     found = checkpoints.restore(session.like_snapshot(), session.replay, say)
     if found is None:
         if directory.finished(directory.config["steps"]):
-            raise UsageError(f"{directory.path} is finished, and keeps no checkpoint: train for longer in a new run (--out)")
+            raise UsageError(
+                f"{directory.path} is finished, and keeps no checkpoint: train for longer in a new run (--out)"
+            )
         say(f"{directory.path} has no checkpoint yet: starting from the beginning")
         directory.cut_back({})
         return

@@ -210,11 +210,11 @@ def _block(block: dict[str, Any]) -> list[Cell]:
 
 def _blamed(agent: str, fixed: dict[str, Any]) -> str:
     """The field that is wrong by itself. fixed: what does not come from the grid."""
-    for field, changes in {"agents": {}, "set": fixed}.items():
+    for name, changes in {"agents": {}, "set": fixed}.items():
         try:
             agent_config(agent, changes)
         except UsageError:
-            return field
+            return name
     return "grid"
 
 

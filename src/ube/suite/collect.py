@@ -32,7 +32,8 @@ COLUMNS = (
     "episodes",
     "cell",
 )
-"""steps: decisions of training in all, `step` those before the row. policy: greedy or own for evaluations; training for the mean return of training episodes since the row before."""
+"""steps: decisions of training in all, `step` those before the row. policy: greedy or own for evaluations; training for the
+mean return of training episodes since the row before."""
 
 
 class Collected(NamedTuple):
@@ -65,7 +66,9 @@ def collect(suite: Suite, folder: Path) -> Collected:
         made_by.update(json.dumps(one, sort_keys=True) for one in (kept["versions"], *kept.get("resumed_with", [])))
         rows.extend(_rows(cell, kept))
     if len(made_by) > 1:
-        raise UsageError(f"{folder} holds cells of different versions, or parts of them, {_difference(made_by)}: run them in one (--out)")
+        raise UsageError(
+            f"{folder} holds cells of different versions, or parts of them, {_difference(made_by)}: run them in one (--out)"
+        )
     ids = {cell.id for cell in suite.cells}
     there = sorted(path.name for path in (folder / "cells").iterdir()) if (folder / "cells").exists() else []
     strangers = [name for name in there if name not in ids]
