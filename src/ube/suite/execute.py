@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
     """Cells that are done, now or before."""
     failures: dict[str, str]
     """id of a cell -> why."""
-    left: list[str]
+    left: tuple[str, ...] = ()
     """Cells that another process was at."""
 
 
@@ -88,7 +88,7 @@ def _is_done(folder: Path) -> bool:
 def _settled(suite: Suite, folder: Path, outcomes: Iterable[tuple[Task, Any]], said: Said) -> Outcome:
     """Says how each cell went, and keeps why it failed beside it."""
     failures: dict[str, str] = {}
-    left = []
+    left: list[str] = []
     for task, outcome in outcomes:
         assert isinstance(task, CellTask)
         if outcome is None:
@@ -100,7 +100,7 @@ def _settled(suite: Suite, folder: Path, outcomes: Iterable[tuple[Task, Any]], s
             said(f"{task.name} failed: {outcome.message.strip().splitlines()[-1]}")
         else:
             said(f"{task.name} is done")
-    return Outcome(sum(_is_done(folder_of(folder, cell)) for cell in suite.cells), failures, left)
+    return Outcome(sum(_is_done(folder_of(folder, cell)) for cell in suite.cells), failures, tuple(left))
 
 
 # -------------------------------------------------------------------- ray

@@ -86,8 +86,7 @@ class CellTask:
         )  # fmt: skip
         evaluations = _periods(run.evaluations)
         if not cell.is_atari:
-            seen = {row["policy"] for row in evaluations if row["step"] >= cell.steps}  # compiled environments: none
-            for policy in (policy for policy in EVALUATED[cell.evaluation_policy] if policy not in seen):
+            for policy in _unseen(evaluations, cell.steps, EVALUATED[cell.evaluation_policy]):
                 played = run.evaluate(cell.evaluation_episodes, policy=policy, seed=EVALUATION_SEEDS + cell.seed)
                 evaluations.append(_row(cell.steps, policy, played.episode_return))
         kept = {
@@ -141,6 +140,12 @@ def room(cell: Cell) -> Room:
 
 def _row(step: int, policy: str, returns: np.ndarray) -> dict[str, Any]:
     return {"step": int(step), "policy": policy, "mean": float(np.mean(returns)), "episodes": len(returns)}
+
+
+def _unseen(evaluations: list[dict[str, Any]], steps: int, policies: tuple[str, ...] = ("greedy", "own")) -> list[str]:
+    """Policies that were not evaluated at the end of training; compiled environments never are."""
+    seen = {row["policy"] for row in evaluations if row["step"] >= steps}
+    return [policy for policy in policies if policy not in seen]
 
 
 def _periods(evaluations: dict[str, np.ndarray]) -> list[dict[str, Any]]:
