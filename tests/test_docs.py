@@ -8,6 +8,7 @@ import itertools
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -134,7 +135,7 @@ def python_blocks() -> list[Any]:
 @pytest.mark.parametrize(("page", "code"), python_blocks())
 def test_python_of_the_docs_compiles(page: Path, code: str) -> None:
     whole = re.sub(r'^--8<-- "(.+)"$', lambda found: (ROOT / found[1]).read_text(), code, flags=re.M)
-    compile(whole, str(page), "exec")
+    compile("def block():\n" + textwrap.indent(whole, "    "), str(page), "exec")  # some are from within a function
 
 
 @pytest.mark.parametrize(("page", "word"), [("index.md", "solve("), ("howto/network.md", "InverseCounts")])

@@ -41,7 +41,9 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_scripts_are_tested_and_listed() -> None:
     names = {path.name for path in EXAMPLES.glob("*.py")}
-    assert names == {"posterior_variance.py", "deep_sea.py", "plain_dqn.py", "plain_dqn_ube.py", "sb3_dqn_ube.py"}
+    shared = {"deep_sea.py"}
+    agents = {"plain_dqn.py", "plain_dqn_ube.py", "sb3_dqn_ube.py"}
+    assert names == {"posterior_variance.py", "exact_recursion.py"} | shared | agents
     listed = re.findall(r"^\| `(\w+\.py)` ", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
     assert set(listed) == names
 

@@ -41,7 +41,7 @@ def walk() -> Environment:
 def made_here() -> Iterator[None]:
     places = {"sea": SEA, "walk": walk(), "corridors": CORRIDORS}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ube.runs.training.make", lambda env_id, **args: places[env_id])
+        patch.setattr("ube.runs.plan.make", lambda env_id, **args: places[env_id])
         yield
 
 

@@ -119,19 +119,19 @@ def test_the_timeline_of_frames_is_that_of_stacks_made_by_the_emulator() -> None
     stacks = AtariVectorEnv("breakout", 1, stack_num=4, **PLAIN)
     start, _ = stacks.reset(seed=np.random.SeedSequence(seed).generate_state(1).astype(np.int64) >> 1)
     stack = np.zeros((4, 84, 84), np.uint8)
-    stack[-1] = game.reset(seed)[0]
+    stack[-1] = game.reset(seed)[0, ..., 0]
     np.testing.assert_array_equal(stack, start[0])
     rng, n_ended = np.random.default_rng(0), 0
     for _ in range(600):
         action = rng.integers(0, 4, 1)
         step = game.step(action)
         observation, reward, terminated, _, info = stacks.step(action)
-        last = np.concatenate([stack[1:], step.last_frame])
+        last = np.concatenate([stack[1:], step.last_frame[..., 0]])
         assert (step.reward[0], step.terminated[0]) == (reward[0], terminated[0])
         if terminated[0]:
             np.testing.assert_array_equal(last, info["final_obs"][0])
             stack, n_ended = np.zeros_like(stack), n_ended + 1
-            stack[-1] = step.frame[0]
+            stack[-1] = step.frame[0, ..., 0]
         else:
             stack = last
         np.testing.assert_array_equal(stack, observation[0])

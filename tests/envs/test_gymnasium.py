@@ -110,6 +110,11 @@ def test_a_vector_that_would_reset_twice_is_refused() -> None:
         env.close()
 
 
+def test_a_vector_that_cannot_reset_one_of_its_own_is_refused() -> None:
+    with pytest.raises(RunError, match="new episodes to all when one was to begin: make it of single environments"):
+        wrapped(gymnasium.make_vec("CartPole-v1", 3)).calibrate()
+
+
 def test_seeds_are_passed_on_and_differ_between_environments() -> None:
     env = wrapped(Clock)
     games = env.open(2)
@@ -165,7 +170,7 @@ def test_bytes_that_stay_small_are_symbols(largest: int, expected: float) -> Non
     assert high[147:] == [1.0] * 4
 
 
-@pytest.mark.parametrize("agent", ["dqn", "ube-1step", "ube-deep", "boot"])
+@pytest.mark.parametrize("agent", ["ube-1step", "ube-deep"])
 def test_what_rewards_are_counted_in_changes_nothing(agent: str, tmp_path: Path) -> None:
     runs = [
         ube.train(Clock, agent, 300, env_args={"pays": pays}, out=tmp_path / f"{pays}", overrides={"hidden": (8,)})
@@ -184,7 +189,7 @@ def test_what_rewards_are_counted_in_changes_nothing(agent: str, tmp_path: Path)
 # ---------------------------------------------------------------- whole runs
 
 
-@pytest.mark.parametrize("env_id", ["gym/CartPole-v1", "FrozenLake-v1", "Blackjack-v1", "Taxi-v4"])
+@pytest.mark.parametrize("env_id", ["gym/CartPole-v1", "Blackjack-v1"])
 def test_real_environments_train_and_are_evaluated(env_id: str, tmp_path: Path) -> None:
     schedule = Schedule(evaluate_every=150, evaluation_steps=20)
     run = ube.train(env_id, "ube-deep", 300, out=tmp_path / "run", schedule=schedule, overrides={"hidden": (8,)})
@@ -195,32 +200,95 @@ def test_real_environments_train_and_are_evaluated(env_id: str, tmp_path: Path) 
     np.testing.assert_array_equal(again.evaluate(2).episode_return, run.evaluate(2).episode_return)
 
 
-def test_a_run_goes_on_exactly_also_for_longer(tmp_path: Path) -> None:
-    def train(steps: int, name: str, resume: bool = False) -> ube.runs.Run:
-        return ube.train(
-            Clock, "ube-deep", steps, out=tmp_path / name, resume=resume, overrides={"hidden": (8,)},
-            schedule=Schedule(evaluate_every=100, evaluation_steps=10), chunk=50,
-        )  # fmt: skip
+def small_run(out: Path, env: Any = Clock, steps: int = 300, **options: Any) -> ube.runs.Run:
+    schedule = options.pop("schedule", Schedule(evaluate_every=100, evaluation_steps=10))
+    agent, overrides = options.pop("agent", "ube-deep"), {"hidden": (8,)} | options.pop("overrides", {})
+    return ube.train(env, agent, steps, out=out, overrides=overrides, schedule=schedule, chunk=50, **options)
 
-    whole = train(300, "whole")
-    train(150, "parts")
-    config = (tmp_path / "parts" / "config.json").read_text()
-    parts = train(300, "parts", resume=True)
+
+def test_a_run_goes_on_exactly(tmp_path: Path) -> None:
+    whole = small_run(tmp_path / "whole")
+    small_run(tmp_path / "parts", callback=lambda now: now.step == 150)
+    parts = small_run(tmp_path / "parts", resume=True)
     for name in ("episodes", "evaluations"):
-        mine, theirs = getattr(whole, name), getattr(parts, name)
-        # The warm-up was fitted to 150 steps, and stays so.
-        assert mine.keys() == theirs.keys()
-    assert '"warmup": 7,' in config
-    assert parts.config["agent"]["warmup"] == 7
-    assert whole.config["agent"]["warmup"] == 15
-    again = train(150, "again")
-    again = train(300, "again", resume=True)
-    for name in ("episodes", "evaluations"):
-        for column in getattr(parts, name):
-            np.testing.assert_array_equal(getattr(parts, name)[column], getattr(again, name)[column])
-    assert (tmp_path / "parts" / "state.safetensors").read_bytes() == (
-        tmp_path / "again" / "state.safetensors"
-    ).read_bytes()
+        for column, values in getattr(whole, name).items():
+            np.testing.assert_array_equal(getattr(parts, name)[column], values)
+    states = [(tmp_path / name / "state.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert states[0] == states[1]
+
+
+def test_a_run_goes_on_for_longer_with_the_times_it_began_with(tmp_path: Path) -> None:
+    assert small_run(tmp_path / "run", steps=150).config["agent"]["warmup"] == 7
+    longer = small_run(tmp_path / "run", steps=300, resume=True)
+    assert (longer.config["agent"]["warmup"], int(longer.metrics["step"].max())) == (7, 300)
+
+
+def test_a_run_that_cannot_be_repeated_does_not_go_on(tmp_path: Path) -> None:
+    class Drifting(Clock):
+        born = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            type(self).born += 1
+
+        def seen(self) -> np.ndarray:
+            return np.array([self.t, self.born], np.float32)
+
+    small_run(tmp_path / "run", Drifting, steps=150)
+    with pytest.raises(RunError, match=r"does not repeat itself from its seed.*reset\(seed=…\).*--out"):
+        small_run(tmp_path / "run", Drifting, resume=True)
+
+
+def test_rewards_and_ends_must_repeat_too() -> None:
+    class Lottery(Clock):
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:1], float(np.random.default_rng().normal()), False, False, {}
+
+    assert not wrapped(Lottery).calibrate().repeats
+
+
+def test_what_can_be_learned_is_learned(tmp_path: Path) -> None:
+    """Six steps to the right, of which each but the last costs; Q must not run away, as it does with a young target."""
+
+    class Corridor(Clock):
+        def reset(self, **options: Any) -> Any:
+            self.x = 0
+            return super().reset(**options)
+
+        def seen(self) -> np.ndarray:
+            return np.array([self.x, 0.0], np.float32)
+
+        def step(self, action: Any) -> Any:
+            self.x, self.t = max(0, self.x + 2 * int(action) - 1), self.t + 1
+            return self.seen(), 1.0 if self.x == 6 else -0.01, self.x == 6, self.t == 30, {}
+
+    for agent in ("dqn", "ube-deep"):
+        run = small_run(
+            tmp_path / agent, Corridor, 3_000, agent=agent, overrides={"hidden": (32,)}, schedule=Schedule()
+        )
+        assert run.evaluate(10).episode_return.mean() > 0.8
+        assert np.abs(run.metrics["q"]).max() < 3
+
+
+def test_few_steps_and_many_games(tmp_path: Path) -> None:
+    assert len(small_run(tmp_path / "few", steps=5, schedule=Schedule()).metrics["step"]) == 1
+    small_run(tmp_path / "many", steps=150, schedule=Schedule(n_envs=8))
+
+
+def test_a_game_without_end_is_left_in_evaluation_and_begun_anew(tmp_path: Path) -> None:
+    class Endless(Clock):
+        def step(self, action: Any) -> Any:
+            self.t += 1
+            return self.seen(), float(self.t), False, False, {}
+
+    agent = small_run(tmp_path / "run", Endless, 50, overrides={"update_period": 50}, schedule=Schedule()).agent
+    longest = agent.session.env.longest
+    played = agent.evaluate(10, seed=1)
+    assert set(played.episode_length.tolist()) == {longest}
+    assert set(played.episode_return.tolist()) == {longest * (longest + 1) / 2}
+    first, second = agent.episodes(2, seed=1)
+    assert len(first.reward) == len(second.reward) == longest
+    assert second.reward[0] == 1.0
 
 
 def test_an_object_is_used_for_everything_and_stays_open(tmp_path: Path) -> None:
@@ -230,23 +298,26 @@ def test_an_object_is_used_for_everything_and_stays_open(tmp_path: Path) -> None
         def close(self) -> None:
             type(self).closed += 1
 
-    run = ube.train(
-        Once(), "dqn", 200, out=tmp_path / "run", overrides={"hidden": (8,)},
-        schedule=Schedule(evaluate_every=100, evaluation_steps=10),
-    )  # fmt: skip
+    run = small_run(tmp_path / "run", Once(), 200, agent="dqn")
     assert run.evaluate(3).episode_length.tolist() == [5, 5, 5]
     assert Once.closed == 0
-    with pytest.raises(UsageError, match=r"no environment 'Once'.*ube.load\(path, env=…\)"):
+    with pytest.raises(
+        UsageError, match=r"trained in object/Once, which only Python can give again: ube.load\(path, env=…\)"
+    ):
         ube.load(tmp_path / "run").evaluate(1)
     assert ube.load(tmp_path / "run", env=Once).evaluate(1).episode_length.tolist() == [5]
+    with pytest.raises(UsageError, match="one object, and in the middle of training"):
+        small_run(tmp_path / "other", Once(), 100, callback=lambda now: bool(now.agent.evaluate(1)))
+
+
+def test_an_object_with_an_id_is_not_taken_for_that_id(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run", gymnasium.make("FrozenLake-v1", is_slippery=False), 60, agent="dqn")
+    assert run.config["env"] == "object/FrozenLakeEnv"
 
 
 def test_a_vector_trains_all_its_environments(tmp_path: Path) -> None:
     env = vector(AutoresetMode.NEXT_STEP)
-    run = ube.train(
-        env, "ube-1step", 200, out=tmp_path / "run", overrides={"hidden": (8,)},
-        schedule=Schedule(evaluate_every=100, evaluation_steps=10),
-    )  # fmt: skip
+    run = small_run(tmp_path / "run", env, 200, agent="ube-1step")
     env.close()
     assert run.config["schedule"]["n_envs"] == 2
     lengths = run.episodes["episode_length"]
@@ -258,6 +329,7 @@ def test_a_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "my_clocks.py").write_text(
         "from tests.envs.test_gymnasium import Clock\nclass Mine(Clock): pass\nnumber = 3\n"
     )
+    (tmp_path / "broken.py").write_text("raise RuntimeError('on purpose')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(Path(__file__).parents[2])
     run = ube.train("my_clocks:Mine", "dqn", 60, out=tmp_path / "run", env_args={"ends": 4}, overrides={"hidden": (8,)})
@@ -268,6 +340,7 @@ def test_a_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for wrong, message in {
         "my_clocks:Min": "did you mean Mine", "my_clocks:number": "number is int",
         "no_clocks:Mine": "cannot be imported .*, or on PYTHONPATH",
+        "broken:X": "RuntimeError: on purpose", ":X": "write module:NAME", ".rel:X": "write module:NAME",
     }.items():  # fmt: skip
         with pytest.raises(UsageError, match=message):
             make(wrong)

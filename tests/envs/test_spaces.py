@@ -87,7 +87,14 @@ def test_what_cannot_be_read(space: Any, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("space", "seen"),
-    [(spaces.Box(0, 1, (2,)), [0.0, 0.0, 0.0]), (spaces.Discrete(3), 3), (spaces.MultiDiscrete([2, 2]), [0])],
+    [
+        (spaces.Box(0, 1, (2,)), [0.0, 0.0, 0.0]),
+        (spaces.Box(0, 255, (2,), np.uint8), [0.5, 0.1]),
+        (spaces.Discrete(3), 3),
+        (spaces.MultiDiscrete([2, 2]), [0]),
+        (spaces.MultiBinary(3), [1, 0]),
+        (spaces.MultiBinary(2), [1, 2]),
+    ],
 )
 def test_what_its_space_had_not_said(space: Any, seen: Any) -> None:
     with pytest.raises(WrongObservation):

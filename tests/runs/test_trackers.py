@@ -18,7 +18,7 @@ from ube.runs import Progress, Run, Schedule, trackers, train
 @pytest.fixture(scope="module", autouse=True)
 def made_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ube.runs.training.make", lambda env_id, **args: {"sea": SEA}[env_id])
+        patch.setattr("ube.runs.plan.make", lambda env_id, **args: {"sea": SEA}[env_id])
         yield
 
 

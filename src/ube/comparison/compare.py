@@ -115,6 +115,8 @@ def _asked(
     from ube.envs import make
     from ube.runs.plan import decisions
 
+    if not isinstance(env, str):
+        raise UsageError(f"env={env!r}: runs are trained in processes of their own; give an id, or module:NAME")
     made = make(env, **env_args)
     steps = decisions(made, steps, frames)
     if episodes < 1:

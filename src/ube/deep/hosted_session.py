@@ -46,7 +46,10 @@ class HostedSession:
         self.round = max(period, n_envs)
         """Decisions of a round."""
         if restart_every % self.round:
-            raise UsageError(f"restart_every={restart_every}: a multiple of {self.round} decisions")
+            raise UsageError(
+                f"evaluate_every={restart_every} decisions: whole rounds are {self.round}; take "
+                f"{-(-restart_every // self.round) * self.round}"
+            )
         self.restart_every = restart_every
         shape, self.knobs = split_knobs(self.config)
         self.loop: HostedLoop = compiled_hosted(env, shape, n_envs)
@@ -129,7 +132,8 @@ class HostedSession:
         return learned
 
     def _learns(self) -> bool:
-        return self.step >= self.config.warmup
+        """Each game has a decision whose next frame is known."""
+        return self.step >= max(self.config.warmup, 2 * self.n_envs)
 
     def _draw(self, under_way: int = 0) -> list[tuple[Any, Any]]:
         """Batches of the next round, with their targets."""
@@ -156,12 +160,8 @@ class HostedSession:
         self._noted.append(decision.noted)
         action = np.asarray(decision.action)
         after = self.games.step(action)
-        for what, value in (("reward", after.reward), ("observation", after.last_frame)):
-            if value.dtype.kind == "f" and not np.isfinite(value).all():
-                raise RunError(
-                    f"{self.env.name} gave the {what} {_unusual(value)} at step {self.step + 1}: mend the environment; the "
-                    "last good state is kept"
-                )
+        for what, value in (("reward", after.reward), ("observation", after.last_frame), ("observation", after.frame)):
+            self._check(what, value)
         clip = self.config.reward_clip
         learned = np.clip(after.reward / self.config.reward_unit, -clip, clip)
         if self.config.bonus_scale:
@@ -190,7 +190,15 @@ class HostedSession:
             self._ended.append((self.step, self.episode_return[env], self.episode_length[env]))
             self._begin(env, after.frame[env])
 
+    def _check(self, what: str, value: np.ndarray) -> None:
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise RunError(
+                f"{self.env.name} gave the {what} {_unusual(value)} at step {self.step + 1}: mend the environment; the "
+                "last good state is kept"
+            )
+
     def _begin(self, env: int, frame: np.ndarray) -> None:
+        self._check("observation", frame)
         self.observations[env] = 0
         self.observations[env, -1] = frame
         self.episode_return[env], self.episode_length[env] = 0.0, 0
@@ -244,6 +252,14 @@ class HostedSession:
 
     # ---------------------------------------------------------------- evaluation
 
+    def open_games(self, n_envs: int) -> Any:
+        """To play beside training."""
+        if self.env.one_object and self.games is not None and self.step % self.restart_every:
+            raise UsageError(
+                f"{self.env.name} is one object, and in the middle of training: give a class or a function that makes more"
+            )
+        return self.env.open(n_envs)
+
     def play(
         self, learner: LearnerState, episodes: int | None = None, *, own: bool, seed: int, steps: int | None = None
     ) -> Evaluation:
@@ -252,8 +268,9 @@ class HostedSession:
         Several games side by side, each played to its end, so that long ones count as often as short ones. One that goes on
         for more than `env.longest` decisions counts as it stands.
         """
-        n_envs = self.env.n_envs or min(EVALUATION_ENVS, episodes or EVALUATION_ENVS)
-        games = self.env.open(n_envs)
+        enough = -(-steps // self.env.longest) if steps and self.env.fits_budget else EVALUATION_ENVS
+        n_envs = self.env.n_envs or min(EVALUATION_ENVS, episodes or enough)
+        games = self.open_games(n_envs)
         keys = jax.random.split(jax.random.key(seed), 2)
         member, zeta = (np.array(part) for part in self.loop.draw_noise(jax.random.split(keys[0], n_envs)))
         observations = self._no_frames(n_envs)
@@ -274,9 +291,10 @@ class HostedSession:
             played[1][:] += 1
             observations = np.concatenate([observations[:, 1:], after.last_frame[:, None]], 1)
             too_long = played[1] >= self.env.longest  # and counts as it stands
-            for env in np.flatnonzero(after.terminated | after.truncated | too_long):
+            ended = after.terminated | after.truncated
+            for env in np.flatnonzero(ended | too_long).tolist():
                 observations[env] = 0
-                observations[env, -1] = after.frame[env]
+                observations[env, -1] = after.frame[env] if ended[env] else games.restart(env)
                 if number[env] >= 0:
                     results[int(number[env])] = (played[0][env], played[1][env])
                     more = begun < episodes if episodes is not None else decisions < (steps or 0)
@@ -325,7 +343,8 @@ class HostedSession:
                 frame = self.games.step(action).frame
             if not np.array_equal(frame, self.observations[:, -1]):
                 raise RunError(
-                    f"{self.env.name} does not repeat itself from its seed: is it the same version as before?"
+                    f"{self.env.name} does not repeat itself from its seed, so the run cannot go on exactly: seed its "
+                    "randomness in reset(seed=…), take the version it was begun with, or start a new run (--out)"
                 )
 
     def close(self) -> None:

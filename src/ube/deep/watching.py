@@ -122,8 +122,8 @@ def _hosted(session: HostedSession, learner: LearnerState, own: bool, seed: int)
         return observations
 
     noise = loop.draw_noise(jax.random.split(key, n_envs))
-    with closing(env.open(n_envs)) as games:
-        now = young(games.reset(seed))
+    with closing(session.open_games(n_envs)) as games:
+        now, began = young(games.reset(seed)), 0
         for t in itertools.count():
             choices = think(now, t)
             choice = jax.tree.map(lambda leaf: leaf[0], choices)
@@ -131,12 +131,14 @@ def _hosted(session: HostedSession, learner: LearnerState, own: bool, seed: int)
             terminated, truncated, lost = (
                 bool(flag[0]) for flag in (after.terminated, after.truncated, after.life_lost)
             )
+            left = not terminated and not truncated and t + 1 - began >= env.longest
             seen = np.moveaxis(now[0], 0, -2).reshape(env.observation_shape)
             now = np.concatenate([now[:, 1:], after.last_frame[:, None]], 1)
             yield Moment(
                 seen, int(choice.action), float(after.reward[0]), choice.q, choice.u, choice.nu, terminated or lost,
-                terminated or truncated, float(think(now, t).q[0].max()) if truncated and not terminated else 0.0,
+                terminated or truncated or left,
+                float(think(now, t).q[0].max()) if left or (truncated and not terminated) else 0.0,
             )  # fmt: skip
-            if terminated or truncated:
-                now = young(after.frame)
+            if terminated or truncated or left:
+                now, began = young(games.restart(0) if left else after.frame), t + 1
                 noise = loop.draw_noise(jax.random.split(jax.random.fold_in(key, t + 1), n_envs))

@@ -110,6 +110,11 @@ class AtariGames:
         self._lives = info["lives"].copy()
         return HostedStep(frame, last, reward.astype(np.float64), terminated.copy(), truncated & ~terminated, lost)
 
+    def restart(self, env: int) -> np.ndarray:
+        observation, info = self.emulators.reset(options={"reset_mask": np.arange(self.n_envs) == env})
+        self._lives[env] = info["lives"][env]
+        return observation[env, -1, ..., None].copy()
+
     def close(self) -> None:
         self.emulators.close()
 

@@ -76,6 +76,9 @@ class Games(Protocol):
 
     def step(self, actions: np.ndarray) -> HostedStep: ...
 
+    def restart(self, env: int) -> np.ndarray:
+        """A new episode in one of them, though the last one had not ended: its first frame."""
+
     def close(self) -> None: ...
 
 
@@ -116,6 +119,8 @@ class HostedEnvironment(Interface):
     evaluation_steps: int
     n_envs: int | None = None
     """So many side by side, always; None for as many as are asked for."""
+    one_object: bool = False
+    """Whether every `open` gives the same games, so that only one user can be at them."""
     calibrate: Callable[[], RandomPlay] | None = None
     """None where all is known."""
     encode: Callable[[Any], np.ndarray] = np.asarray

@@ -11,13 +11,14 @@ three ways, and must be told apart by its mode:
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ube.envs.arguments import whole
 from ube.envs.contract import HostedEnvironment, HostedStep, RandomPlay
@@ -28,8 +29,8 @@ PREFIX = "gym/"
 CALIBRATION_STEPS = 1_000
 REPLAY_BYTES = 2e9
 """The most that the replay takes where nobody says: pictures are large."""
-LONGEST = 10_000
-"""Decisions of a game in evaluation, where it has no time limit."""
+LONGEST = 2_000
+"""Decisions of a game in evaluation, where no time limit is known."""
 EVALUATE_EVERY, EVALUATION_STEPS = 10_000, 2_000
 SYMBOLIC = 32
 """Whole numbers up to 255 that stay below this are symbols rather than brightness."""
@@ -44,11 +45,13 @@ def source_of(env_id: str) -> Source:
     asked = env_id.removeprefix(PREFIX)
     module, colon, name = asked.partition(":")
     if colon:
+        if not module or module.startswith("."):
+            raise UsageError(f"{env_id}: write module:NAME, such as my_module:MyEnv")
         try:
             found = getattr(importlib.import_module(module), name, None)
-        except ImportError as error:
+        except Exception as error:
             raise UsageError(
-                f"{env_id}: the module {module!r} cannot be imported ({error}); is it installed, in this folder (ube "
+                f"{env_id}: the module {module!r} cannot be imported ({_words(error)}); is it installed, in this folder (ube "
                 "train, ube compare), or on PYTHONPATH?"
             ) from error
         if callable(found):
@@ -65,6 +68,9 @@ def source_of(env_id: str) -> Source:
     return lambda **env_args: gymnasium.make(asked, disable_env_checker=True, **env_args)
 
 
+TARGET_PERIOD = 250
+"""Updates between copies to the target network. The 4 that suit DeepSea let Q run away where states are alike and episodes
+long, as in CartPole."""
 REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 """Packages that must be imported before Gymnasium knows their ids."""
 
@@ -125,13 +131,13 @@ def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env
     notes = {
         "observation": seen.words + (f", the last {frame_stack} together" if frame_stack > 1 else ""),
         "actions": f"{choices.number} ({action_space})",
-        "time limit": f"{limit} steps, bootstrapped" if limit else "none known; a truncation is bootstrapped",
+        "time limit": f"{limit} steps, bootstrapped" if limit else "not known; where one cuts, it is bootstrapped",
     }
     return HostedEnvironment(
         name, shape, seen.dtype, low, high, choices.number, open_games, seen.shape, frame_stack, 1, None,
-        limit or LONGEST, EVALUATE_EVERY, EVALUATION_STEPS, many or (1 if made else None),
+        limit or LONGEST, EVALUATE_EVERY, EVALUATION_STEPS, many or (1 if made else None), made,
         lambda: calibrated(open_games, many or 1, seen, frame_stack, choices.number), seen.encode, choices.decode,
-        max(int(REPLAY_BYTES / size), 1_000), True, notes,
+        max(int(REPLAY_BYTES / size), 1_000), True, notes, defaults={"target_period": TARGET_PERIOD},
     )  # fmt: skip
 
 
@@ -141,15 +147,16 @@ def _made(source: Source, name: str, env_args: dict[str, Any]) -> Any:
     except (UsageError, KeyboardInterrupt):
         raise
     except Exception as error:
-        words = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         given = f" with {env_args}" if env_args else ""
-        raise UsageError(f"{name} could not be made{given} ({words})") from error
+        raise UsageError(f"{name} could not be made{given} ({_words(error)})") from error
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
 
 
 def _resets_one_step_late_for_sure(env: Any) -> bool:
     """Worker processes that do not share memory forget to clear their flag when they are told to reset."""
-    from gymnasium.vector import AsyncVectorEnv
-
     inner = env.unwrapped
     return isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and _mode(env) is AutoresetMode.NEXT_STEP
 
@@ -187,6 +194,9 @@ class SingleGames:
         ended = bool(terminated), bool(truncated) and not terminated
         return (self._first(env) if any(ended) else last), last, paid, *ended
 
+    def restart(self, env: int) -> np.ndarray:
+        return self._first(self.envs[env])
+
     def close(self) -> None:
         if self.owned:
             for env in self.envs:
@@ -202,7 +212,12 @@ class VectorGames:
 
     def reset(self, seed: int) -> np.ndarray:
         with _blamed(self, "reset"):
-            return self._frames(self.env.reset(seed=_seeds(seed, self.env.num_envs))[0])
+            return self._frames(self.env.reset(seed=self._seed(seed))[0])
+
+    def _seed(self, seed: int) -> Any:
+        """One for each where the vector is made of environments; others take a single one."""
+        seeds = _seeds(seed, self.env.num_envs)
+        return seeds if isinstance(self.env.unwrapped, AsyncVectorEnv | SyncVectorEnv) else seeds[0]
 
     def step(self, actions: np.ndarray) -> HostedStep:
         self.steps += 1
@@ -217,13 +232,21 @@ class VectorGames:
                 for env in np.flatnonzero(ended):
                     last[env] = self.seen.encode(info["final_obs"][env])
             elif ended.any():
-                frame = self._frames(self.env.reset(options={"reset_mask": ended})[0])
+                frame = self._begun(ended)
                 if not np.array_equal(frame[~ended], last[~ended]):
                     raise WrongObservation(
-                        "new episodes to all when one was reset: make it with AutoresetMode.SAME_STEP"
+                        "new episodes to all when one was to begin: make it of single environments "
+                        "(gymnasium.make_vec(…, vectorization_mode='sync'))"
                     )
         none = np.zeros(len(actions), bool)
         return HostedStep(frame, last, np.array(reward, np.float64), terminated, truncated & ~terminated, none)
+
+    def restart(self, env: int) -> np.ndarray:
+        with _blamed(self, "reset"):
+            return self._begun(np.arange(self.env.num_envs) == env)[env]
+
+    def _begun(self, which: np.ndarray) -> np.ndarray:
+        return self._frames(self.env.reset(options={"reset_mask": which})[0])
 
     def _frames(self, observation: Any) -> np.ndarray:
         from gymnasium.vector.utils import iterate
@@ -247,8 +270,9 @@ class _blamed:
         if isinstance(error, WrongObservation):
             raise RunError(f"{self.games.name} gave {error}, in {self.doing} {self.games.steps}: mend it") from error
         if isinstance(error, Exception) and not isinstance(error, RunError | UsageError):
-            words = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-            raise RunError(f"{self.games.name} failed in {self.doing} {self.games.steps} ({words}): mend it") from error
+            raise RunError(
+                f"{self.games.name} failed in {self.doing} {self.games.steps} ({_words(error)}): mend it"
+            ) from error
 
 
 def _seeds(seed: int, n_envs: int) -> list[int]:
@@ -260,19 +284,20 @@ def calibrated(
     open_games: Callable[[int], Any], n_envs: int, seen: Encoding, frame_stack: int, n_actions: int
 ) -> RandomPlay:
     """Random play, always the same, in one environment (or in those of a vector)."""
-    steps = CALIBRATION_STEPS // n_envs
+    steps = -(-CALIBRATION_STEPS // n_envs)
     plan = np.random.default_rng(0).integers(0, n_actions, (steps, n_envs))
     games = open_games(n_envs)
-    frames, rewards, episodes = [games.reset(0)], [], 0
-    for chosen in plan:
-        after = games.step(chosen)
-        frames += [after.last_frame, after.frame]
-        rewards.append(after.reward)
-        episodes += int((after.terminated | after.truncated).sum())
-    again = [games.reset(0), *(games.step(chosen).last_frame for chosen in plan[:100])]
-    repeats = all(np.array_equal(a, b) for a, b in zip(again, [frames[0], *frames[1::2]], strict=False))
+    first, played = games.reset(0), [games.step(chosen) for chosen in plan]
+    again, replayed = games.reset(0), [games.step(chosen) for chosen in plan[:100]]
     games.close()
-    paid = np.concatenate(rewards)
+    pairs = [
+        (first, again),
+        *(pair for one, two in zip(played, replayed, strict=False) for pair in zip(one, two, strict=True)),
+    ]
+    repeats = all(np.array_equal(one, two, equal_nan=one.dtype.kind == "f") for one, two in pairs)
+    frames = [first, *(frame for step in played for frame in (step.last_frame, step.frame))]
+    episodes = int(sum((step.terminated | step.truncated).sum() for step in played))
+    paid = np.concatenate([step.reward for step in played])
     paid = paid[np.isfinite(paid)]
     largest = float(np.abs(paid).max(initial=0.0))
     low, high = _bounds(np.concatenate(frames), seen)
@@ -299,12 +324,15 @@ def _bounds(frames: np.ndarray, seen: Encoding) -> tuple[np.ndarray, np.ndarray]
     return low, np.where(used, 2 * max(largest, 1.0), high)
 
 
+OBJECT = "object/"
+"""Before the names of environments that only Python can give again."""
+
+
 def name_of(source: Any) -> str:
-    """Of what was given from Python: module:NAME where it can be found again, else its name alone."""
+    """Of what was given from Python: module:NAME where it can be found again."""
     if isinstance(source, gymnasium.Env | VectorEnv):
-        spec = getattr(source, "spec", None)
-        return spec.id if spec is not None else type(source.unwrapped).__name__
+        return OBJECT + type(source.unwrapped).__name__
     module, name = getattr(source, "__module__", None), getattr(source, "__qualname__", type(source).__name__)
     if module in (None, "__main__") or not name.isidentifier():
-        return name
+        return OBJECT + re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_")
     return f"{module}:{name}"

@@ -48,11 +48,18 @@ def _encoding(space: spaces.Space, name: str) -> Encoding | None:
         return _one_hot(sizes, np.asarray(space.start).ravel(), name, f"{len(sizes)} categories, one-hot side by side")
     if isinstance(space, spaces.MultiBinary):
         size = int(np.prod(space.shape))
-        return _bits(lambda seen: np.asarray(seen).ravel().astype(bool), size, f"{size} bits")
+
+        def bits(seen: Any) -> np.ndarray:
+            array = np.asarray(seen)
+            if array.shape != space.shape or not np.isin(array, (0, 1)).all():
+                raise WrongObservation(f"the observation {seen}, which is outside of its space")
+            return array.ravel().astype(bool)
+
+        return _bits(bits, size, f"{size} bits")
     if isinstance(space, spaces.Dict):
-        return _joined({str(key): part for key, part in space.spaces.items()}, lambda seen, key: seen[key], name)
+        return _joined(dict(space.spaces), name)
     if isinstance(space, spaces.Tuple):
-        return _joined({str(i): part for i, part in enumerate(space.spaces)}, lambda seen, key: seen[int(key)], name)
+        return _joined(dict(enumerate(space.spaces)), name)
     if isinstance(space, spaces.Text) or "Mission" in type(space).__name__:  # MiniGrid's is a space of its own
         return None
     raise UsageError(
@@ -62,8 +69,8 @@ def _encoding(space: spaces.Space, name: str) -> Encoding | None:
 
 
 def _box(space: spaces.Box) -> Encoding:
-    shape = space.shape
-    kept = np.dtype(space.dtype) if space.dtype in (np.uint8, np.bool_) else np.dtype(np.float32)
+    shape, declared = space.shape, np.dtype(space.dtype)
+    kept = declared if declared in (np.uint8, np.bool_) else np.dtype(np.float32)
     low, high = (np.asarray(bound, np.float64) for bound in (space.low, space.high))
     if len(shape) == 2 and kept == np.uint8 and min(shape) >= SCREEN:
         arrange, words = (lambda x: x[..., None]), "a grey picture"
@@ -72,16 +79,18 @@ def _box(space: spaces.Box) -> Encoding:
     elif len(shape) == 3:
         arrange, words = (lambda x: x), "a picture"
     else:
-        arrange, words = np.ravel, f"{int(np.prod(shape))} numbers"
+        arrange, words = np.ravel, "one number" if np.prod(shape) == 1 else f"{int(np.prod(shape))} numbers"
     low, high = arrange(low), arrange(high)
 
     def encode(seen: Any) -> np.ndarray:
         array = np.asarray(seen)
         if array.shape != shape:
             raise WrongObservation(f"an observation of shape {array.shape}, not {shape}")
+        if declared.kind in "iub" and array.dtype.kind not in "iub":
+            raise WrongObservation(f"an observation of {array.dtype}, not {declared}")
         return arrange(array).astype(kept)
 
-    whole = np.full(low.shape, np.dtype(space.dtype).kind in "iu")
+    whole = np.full(low.shape, declared.kind in "iu")
     return Encoding(encode, low.shape, kept, low, high, whole, words)
 
 
@@ -115,7 +124,7 @@ def _one_hot(sizes: list[int], start: np.ndarray, name: str, words: str) -> Enco
     return _bits(encode, total, words)
 
 
-def _joined(parts: dict[str, spaces.Space], get: Callable[[Any, str], Any], name: str) -> Encoding | None:
+def _joined(parts: dict[Any, spaces.Space], name: str) -> Encoding | None:
     found = {key: _encoding(part, name) for key, part in parts.items()}
     read = {key: one for key, one in found.items() if one is not None}
     left_out = "".join(f"; {key} is text, and left out" for key, one in found.items() if one is None)
@@ -124,13 +133,13 @@ def _joined(parts: dict[str, spaces.Space], get: Callable[[Any, str], Any], name
     words = ", ".join(f"{key} ({one.words})" for key, one in read.items()) + left_out
     if len(read) == 1:
         ((key, only),) = read.items()
-        return only._replace(encode=lambda seen: only.encode(get(seen, key)), words=words)
+        return only._replace(encode=lambda seen: only.encode(seen[key]), words=words)
     kept = np.dtype(bool) if all(one.dtype == bool for one in read.values()) else np.dtype(np.float32)
     fields = ("low", "high", "whole")
     low, high, whole = (np.concatenate([getattr(one, field).ravel() for one in read.values()]) for field in fields)
 
     def encode(seen: Any) -> np.ndarray:
-        return np.concatenate([one.encode(get(seen, key)).ravel() for key, one in read.items()]).astype(kept)
+        return np.concatenate([one.encode(seen[key]).ravel() for key, one in read.items()]).astype(kept)
 
     return Encoding(encode, low.shape, kept, low, high, whole, f"side by side: {words}")
 

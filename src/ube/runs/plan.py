@@ -19,6 +19,7 @@ from ube.deep.session import CHUNK, Session
 from ube.envs import Environment, HostedEnvironment, make, wrapped
 from ube.envs.atari import PREFIX as ATARI
 from ube.envs.contract import RandomPlay
+from ube.envs.gymnasium_adapter import name_of
 from ube.errors import UsageError
 from ube.files import versions
 from ube.machine import gigabytes, room_needed
@@ -91,11 +92,6 @@ class Plan:
         return isinstance(self.env, HostedEnvironment)
 
     @property
-    def default_path(self) -> Path:
-        name = "-".join([self.env_name, self.config.name, f"seed{self.seed}"])
-        return Path("runs") / name.replace("/", "_").replace(":", "_")
-
-    @property
     def chunk(self) -> int:
         return HOSTED_CHUNK if self.hosted else CHUNK
 
@@ -124,8 +120,7 @@ def planned(
     begun: dict[str, Any] | None = None,
 ) -> Plan:  # fmt: skip
     """begun: config.json of the run that goes on, whose measurements and defaults stay as they were."""
-    if seed < 0 or seed >= 2**32:
-        raise UsageError(f"seed={seed}: within 0..{2**32 - 1}")
+    check_seed(seed)
     asked = agent_config(agent, overrides)
     env_args = env_args or {}
     if isinstance(env, str) and env.startswith(ATARI):
@@ -146,6 +141,18 @@ def planned(
         schedule = schedule.of(made, config)
     name = env if isinstance(env, str) else source.name
     return Plan(source, made, name, env_args, asked, config, steps, seed, schedule, calibration)
+
+
+def default_path(env: Any, agent: str | AgentConfig, seed: int) -> Path:
+    """runs/ENV-AGENT-seedN"""
+    env_name = env if isinstance(env, str) else env.name if isinstance(env, HostedEnvironment) else name_of(env)
+    name = "-".join([env_name, agent if isinstance(agent, str) else agent.name, f"seed{seed}"])
+    return Path("runs") / name.replace("/", "_").replace(":", "_")
+
+
+def check_seed(seed: Any) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise UsageError(f"seed={seed}: a whole number within 0..{2**32 - 1}")
 
 
 def made_from(env: Any, env_args: dict[str, Any]) -> Environment | HostedEnvironment:
@@ -218,16 +225,9 @@ def explained(plan: Plan) -> list[Reason]:
         reasons.append(Reason("actions", str(env.n_actions), "from the environment"))
     if plan.calibration is not None:
         found = plan.calibration
-        low, high = found.rewards
         reasons += [
             Reason("input range", *_ranges(plan)),
-            Reason(
-                "reward_unit", f"{config.reward_unit:g}",
-                f"the largest |reward| in {found.steps:,} random steps (they paid {low:g} to {high:g}): learned rewards are "
-                "divided by it, so β need not know their scale"
-                if low or high
-                else f"no reward in {found.steps:,} random steps: taken as they come; β grows with the first returns",
-            ),
+            Reason("reward_unit", f"{config.reward_unit:g}", _why_unit(plan, found)),
             Reason(
                 "same seed, same run", "yes" if found.repeats else "no",
                 "random play repeated itself from its seed, so --resume is exact"
@@ -259,6 +259,21 @@ def explained(plan: Plan) -> list[Reason]:
         reasons.append(Reason("evaluation", text, "without learning; games begin anew around it"))
         reasons.append(Reason("environments", str(schedule.n_envs), "side by side (--envs)"))
     return reasons
+
+
+def _why_unit(plan: Plan, found: RandomPlay) -> str:
+    low, high = found.rewards
+    if plan.asked.reward_unit:
+        return "given: learned rewards are divided by it"
+    if not low and not high:
+        return (
+            f"{found.steps:,} random steps met no reward, so their scale is not known: taken as they come; if they will not "
+            "be of order one, give it"
+        )
+    return (
+        f"the largest |reward| in {found.steps:,} random steps (they paid {low:g} to {high:g}): learned rewards are divided "
+        "by it, so β need not know their scale"
+    )
 
 
 def _ranges(plan: Plan) -> tuple[str, str]:

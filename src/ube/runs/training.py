@@ -23,12 +23,13 @@ from ube.deep.learner import LearnerState
 from ube.deep.session import Episodes, Evaluation, Session, in_rewards
 from ube.deep.watching import Episode
 from ube.envs import Environment, HostedEnvironment
+from ube.envs.gymnasium_adapter import OBJECT
 from ube.errors import RunError, UsageError
 from ube.files import to_json
 from ube.machine import check_room
 from ube.runs.checkpoints import Checkpoints
 from ube.runs.directory import CONFIG, Columns, RunDirectory
-from ube.runs.plan import EVALUATED, POLICIES, Schedule, made_from, planned
+from ube.runs.plan import EVALUATED, POLICIES, Schedule, check_seed, default_path, made_from, planned
 from ube.runs.trackers import check_trackers, trackers
 from ube.stats.calibration import Calibration
 
@@ -88,13 +89,12 @@ def train(
     check_trackers(schedule.track)
     if chunk is not None and chunk < 1:
         raise UsageError(f"chunk={chunk}: at least 1")
-    asked: dict[str, Any] = dict(
-        frames=frames, protocol=protocol, env_args=env_args, overrides=overrides, schedule=schedule
-    )
-    plan = planned(env, agent, steps, seed, **asked)
-    path = Path(out) if out is not None else plan.default_path
-    if resume and (path / CONFIG).exists():
-        plan = planned(env, agent, steps, seed, **asked, begun=RunDirectory.open(path).config)
+    path = Path(out) if out is not None else default_path(env, agent, seed)
+    begun = RunDirectory.open(path).config if resume and (path / CONFIG).exists() else None
+    plan = planned(
+        env, agent, steps, seed, frames=frames, protocol=protocol, env_args=env_args, overrides=overrides, schedule=schedule,
+        begun=begun,
+    )  # fmt: skip
     steps, schedule, hosted, made = plan.steps, plan.schedule, plan.hosted, plan.env
     session, chunk = plan.session(), chunk or plan.chunk
     content = plan.content(chunk)
@@ -116,10 +116,12 @@ def train(
             _go_on(session, directory, checkpoints, say)
         try:
             _learn(session, directory, checkpoints, steps, chunk, schedule, callback, interrupted)
-        except RunError as error:
+        except Exception as error:  # also of a callback
             if session.last_good is not None:
                 directory.save_state(session.last_good)
-            raise RunError(f"{error} in {path}") from None
+            if isinstance(error, RunError):
+                raise RunError(f"{error} in {path}") from error.__cause__
+            raise
         finally:
             session.close()
     return Run(directory, plan.source)
@@ -297,15 +299,16 @@ class Run:
         return TrainedAgent(session, state["learner"])
 
     def _made(self, name: str, env_args: dict[str, Any]) -> Environment | HostedEnvironment:
+        if name.startswith(OBJECT):
+            raise UsageError(
+                f"{self.path} was trained in {name}, which only Python can give again: ube.load(path, env=…)"
+            )
         if ":" in name:
             raise UsageError(
                 f"{self.path} was trained in {name}, and a file may not choose which module is run: give it again "
                 f"(--env {name}, or ube.load(path, env={name!r}))"
             )
-        try:
-            return made_from(name, env_args)
-        except UsageError as error:
-            raise UsageError(f"{error}; if it is yours, give it: ube.load(path, env=…)") from None
+        return made_from(name, env_args)
 
     def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
         """Plays without learning: `policy` is "greedy" (but for ε = epsilon_evaluation) or "own", the agent's."""
@@ -390,7 +393,8 @@ class TrainedAgent:
         return self.session.env
 
     def act(self, observation: Any, seed: int = 0) -> Any:
-        """The agent's own choice at one observation, as its environment takes it; `seed` draws its noise."""
+        """The agent's own choice at one observation, as its environment takes it. `seed` draws its noise: give another at
+        each step of an episode to act as it does in training."""
         action = int(self._think(observation, seed).action)
         return self.env.decode(action) if isinstance(self.env, HostedEnvironment) else action
 
@@ -436,6 +440,7 @@ class TrainedAgent:
         longest: decisions after which an episode is left as it is. observations: without them, long games need less memory.
         """
         _check_policy(policy)
+        check_seed(seed)
         if number < 1:
             raise UsageError(f"episodes={number}: at least 1")
         return watching.episodes(
@@ -450,6 +455,7 @@ class TrainedAgent:
     def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
         """As `Run.evaluate`."""
         _check_policy(policy)
+        check_seed(seed)
         if episodes < 1:
             raise UsageError(f"episodes={episodes}: at least 1")
         return self.session.play(self.state, episodes, own=policy == "own", seed=seed)

@@ -1,0 +1,3 @@
+from ube.cli import main
+
+main()
