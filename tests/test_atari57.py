@@ -10,6 +10,7 @@ import pytest
 from ube.errors import UsageError
 from ube.figures import EXPERIMENTS, reproduce
 from ube.figures.results import rows_of
+from ube.report.tables import summary_tables
 from ube.stats import atari
 from ube.suite.collect import COLUMNS
 
@@ -26,7 +27,8 @@ SCORES = {  # agent, game, policy -> a line for each seed, a score for each eval
 def line(agent: str, game: str, policy: str, seed: int, frames: int, score: float, **other: Any) -> dict[str, Any]:
     return {
         "env": f"atari/{game}", "env_args": "{}", "agent": agent, "overrides": "{}", "seed": seed, "protocol": "mnih2015",
-        "step": frames // 4, "frames": frames, "policy": policy, "mean": score, "episodes": 3, "cell": f"{agent}-{seed}",
+        "steps": 500_000, "evaluate_every": 250_000, "evaluation_steps": 125_000, "step": frames // 4, "frames": frames,
+        "policy": policy, "mean": score, "episodes": 3, "cell": f"{agent}-{seed}",
     } | other  # fmt: skip
 
 
@@ -54,6 +56,13 @@ def run(out: Path, name: str = "atari57", collected: Path | None = None) -> dict
     return reproduce(name, out, progress=lambda *step: None, collected=collected)
 
 
+def scored(path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Without drawing."""
+    experiment = EXPERIMENTS["atari57"]
+    settings = experiment.scales["quick"] | {"collected": str(write_rows(path, rows))}
+    return {**experiment.job(settings, 0, lambda *step: None)}
+
+
 def test_without_runs_the_papers_tables_come_out_again(tmp_path: Path) -> None:
     results = run(tmp_path)
     first = {"case": "human-starts constants"}
@@ -70,6 +79,9 @@ def test_without_runs_the_papers_tables_come_out_again(tmp_path: Path) -> None:
     both = [r["value"] for r in rows_of(results, "wins", "better of both ube (paper)")]
     assert both == [51, 1, 5]
     assert len(rows_of(results, "score_percent", "dqn (paper)", **first)) == 57
+    table = next(t for t in summary_tables(EXPERIMENTS["atari57"].headline(results)) if "percent" in t.title)
+    assert table.columns == ["games", "mean", "median", "above human"]
+    assert table.rows[0] == ["dqn (paper)", "57", "688.60", "79.41", "21"]  # as the paper prints it
     assert EXPERIMENTS["atari57"].charts(results) == []
     assert results["seeds"]["count"] == 0
 
@@ -114,7 +126,30 @@ def test_a_partial_suite_is_scored_shown_and_said_to_be_partial(tmp_path: Path) 
     assert shown["ube-1step (paper)"].y[0] == pytest.approx(atari.raw(2044.76, "breakout", "human-starts"), rel=0.01)
     assert list(shown)[-1].startswith("DQN of Dopamine")
     assert shown[list(shown)[-1]].x == list(FRAMES)
-    assert "6 runs, 678 missing" in (tmp_path / "atari57" / "atari57.svg").read_text()
+    drawn = (tmp_path / "atari57" / "atari57.svg").read_text()
+    assert "6 runs, 678 missing" in drawn
+    assert "ube-nstep (paper, same games)" in drawn
+    assert "bonus (paper" not in drawn  # nothing of it was run
+
+
+def test_games_that_were_never_evaluated_at_the_same_frames_have_no_curve_over_all(tmp_path: Path) -> None:
+    rows = [
+        line("dqn", game, "greedy", 0, frames, 1.0) for game, frames in zip(("pong", "breakout"), FRAMES, strict=True)
+    ]
+    results = scored(tmp_path / "r.csv", rows)
+    assert results["data"]["over_training"]["dqn"]["frames"] == []
+    assert [chart.title for chart in EXPERIMENTS["atari57"].charts(results)] == ["breakout", "pong"]
+
+
+def test_runs_of_the_own_policy_alone_are_there_and_nobody_beats_a_dqn_that_is_not(tmp_path: Path) -> None:
+    rows = [line(agent, "pong", "own", 0, FRAMES[0], 1.0) for agent in ("bonus", "ube-1step")]
+    rows += [line(agent, "pong", "greedy", 0, FRAMES[0], 1.0) for agent in ("ube-1step", "ube-nstep")]
+    results = scored(tmp_path / "r.csv", rows)
+    assert {agent: of["there"] for agent, of in results["data"]["missing"].items()} == {
+        "dqn": 0, "bonus": 1, "ube-1step": 1, "ube-nstep": 1,
+    }  # fmt: skip
+    assert rows_of(results, "wins", "ube-1step", statistic="games led (ties: equal)")
+    assert not rows_of(results, "wins", "ube-1step", statistic="won against dqn")
 
 
 def test_montezuma_is_drawn_in_raw_scores(tmp_path: Path) -> None:
@@ -128,6 +163,9 @@ def test_files_that_will_not_do_are_named(tmp_path: Path) -> None:
     other = line("dqn", "pong", "greedy", 0, FRAMES[0], 1.0, overrides='{"beta": 1}')
     with pytest.raises(UsageError, match="dqn was run with 2 settings"):
         run(tmp_path, collected=write(tmp_path / "r.csv", other))
+    twice = line("dqn", "pong", "greedy", 0, 4_000_000, 1.0, steps=1_000_000, cell="dqn-0-longer")
+    with pytest.raises(UsageError, match=r"row 21: dqn, pong, seed 0 was run as dqn-0 and as dqn-0-longer"):
+        run(tmp_path, collected=write(tmp_path / "r.csv", twice))
     with pytest.raises(UsageError, match=r"none.csv"):
         run(tmp_path, collected=tmp_path / "none.csv")
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")

@@ -263,6 +263,7 @@ def test_what_training_evaluated_at_its_end_is_not_evaluated_again() -> None:
     seen = [row("a", 0, "greedy", 1000, 1.0), row("a", 0, "own", 500, 1.0)]
     assert _unseen(seen, 1000) == ["own"]
     assert _unseen([], 1000) == ["greedy", "own"]
+    assert _unseen(seen, 1000, ("greedy",)) == []
 
 
 def test_short_runs_of_atari_are_evaluated_at_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from ube._version import __version__
 
 
 def versions() -> dict[str, str]:
-    packages = ("numpy", "scipy", "numba", "matplotlib", "jax", "flax", "optax", "gymnax")
+    packages = ("numpy", "scipy", "numba", "matplotlib", "jax", "jaxlib", "flax", "optax", "gymnasium", "gymnax")
     found = {name: metadata.version(name) for name in packages}
     with suppress(metadata.PackageNotFoundError):
         found["ale-py"] = metadata.version("ale-py")
@@ -37,6 +37,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content if isinstance(content, bytes) else content.encode())
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut may leave the new name with nothing in it
         os.chmod(staged, 0o644)
         os.replace(staged, path)
     except BaseException:

@@ -338,7 +338,8 @@ def test_a_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ube.load(tmp_path / "run").evaluate(1)
     assert ube.load(tmp_path / "run", env="my_clocks:Mine").evaluate(2).episode_length.tolist() == [4, 4]
     for wrong, message in {
-        "my_clocks:Min": "did you mean Mine", "my_clocks:number": "number is int", "no_clocks:Mine": "cannot be imported",
+        "my_clocks:Min": "did you mean Mine", "my_clocks:number": "number is int",
+        "no_clocks:Mine": "cannot be imported .*, or on PYTHONPATH",
         "broken:X": "RuntimeError: on purpose", ":X": "write module:NAME", ".rel:X": "write module:NAME",
     }.items():  # fmt: skip
         with pytest.raises(UsageError, match=message):

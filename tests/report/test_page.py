@@ -14,6 +14,7 @@ from ube.errors import UsageError
 from ube.figures.results import row
 from ube.files import to_json, write_atomically
 from ube.report import write_page
+from ube.report.runs import _named
 from ube.runs.directory import RunDirectory
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -209,6 +210,21 @@ def test_the_page_holds_runs_and_their_settings(folder: Path) -> None:
     assert series["boot, beta=1.0, 2 seeds"]["low"][0] == 0.1
     assert series["boot, beta=2.0"]["y"] == []
     assert "mine/cells/seldom<" in text
+
+
+def test_runs_are_named_by_the_fields_in_which_they_differ_found_in_one_pass() -> None:
+    class Number(int):
+        compared = 0
+
+        def __ne__(self, other: object) -> bool:
+            Number.compared += 1
+            return int(self) != int(other)  # type: ignore[call-overload]
+
+    configs = [{"beta": Number(i % 3), "hidden": [4]} for i in range(300)]
+    runs = [{"agent": "dqn", "config": {"agent": one}} for one in configs]
+    runs.append({"agent": "boot", "config": {"agent": {"beta": 1}}})
+    assert [name for _, name in _named(runs)] == [*(f"dqn, beta={i % 3}" for i in range(300)), "boot"]
+    assert Number.compared <= 300
 
 
 def test_a_folder_without_anything_and_results_that_cannot_be_read_are_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,6 +132,14 @@ def test_a_finished_run_is_not_run_again_but_may_go_on_for_longer(whole: Run, tm
     assert same(contents(trained(tmp_path / "run", STEPS, resume=True)), contents(whole))
 
 
+def test_a_finished_run_without_checkpoints_is_never_begun_again(whole: Run, tmp_path: Path) -> None:
+    shutil.copytree(whole.path, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    assert same(contents(trained(tmp_path / "run", resume=True, callback=killed_at(0))), contents(whole))
+    with pytest.raises(UsageError, match=r"run is finished, and keeps no checkpoint: train for longer in a new run"):
+        trained(tmp_path / "run", STEPS + 80, resume=True)
+    assert same(contents(load(tmp_path / "run")), contents(whole))
+
+
 def test_a_run_that_diverges_keeps_its_last_good_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     improved = HostedSession._improved
 
@@ -167,6 +176,16 @@ def test_a_run_goes_on_only_with_what_it_began_with(whole: Run, changes: dict[st
     with pytest.raises(UsageError, match=message):
         trained(whole.path, resume=True, **changes)
     assert same(contents(whole), before)
+
+
+def test_the_versions_of_every_start_are_kept(whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+    first = whole.config["versions"]
+    assert {"jaxlib", "gymnasium"} <= set(first)
+    for numpy in (first["numpy"], "9.9", "9.9"):
+        monkeypatch.setattr("ube.runs.plan.versions", lambda numpy=numpy: first | {"numpy": numpy})
+        run = trained(tmp_path / "run", resume=True)
+    assert (run.config["versions"], run.config["resumed_with"]) == (first, [first | {"numpy": "9.9"}])
 
 
 def test_a_directory_has_one_run_at_a_time(tmp_path: Path) -> None:

@@ -91,3 +91,11 @@ def test_small_numbers_by_hand() -> None:
 def test_bad_scores(scores: tuple[np.ndarray, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         stats.bootstrap(lambda *_: 0.0, *scores, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_there_is_no_score(bad: float) -> None:
+    scores = np.array([[1.0, bad], [2.0, 3.0]])
+    for statistic in (stats.iqm, lambda scores: stats.profile(scores, [0.5])):
+        with pytest.raises(UsageError, match="NaN or infinity: leave out"):
+            statistic(scores)

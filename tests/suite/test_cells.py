@@ -1,12 +1,15 @@
 """Suites as data: what is shipped, what a file may say, and what is said of a bad one."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from ube import UsageError
+from ube.deep.config import PRESETS
+from ube.deep.learner import Knobs
 from ube.suite import read_suite, shipped
-from ube.suite.cells import parsed
+from ube.suite.cells import KNOBS, _config_digest, parsed
 
 SMALL = """
 about = "small"
@@ -71,11 +74,37 @@ def test_a_block_is_a_product() -> None:
     assert len({cell.id for cell in suite.cells}) == 9
 
 
+def test_times_of_evaluation_are_frames_of_atari_and_steps_of_anything_else() -> None:
+    both = SMALL.replace('envs = ["atari/pong"]', 'envs = ["atari/pong", "gym/CartPole-v1"]\nsteps = 600')
+    pong, pole = parsed("both", both.replace('protocol = "dopamine"', ""), "both.toml").cells[-2:]
+    assert (pong.steps, pong.evaluate_every, pong.evaluation_steps) == (1_000, 500, 100)
+    assert (pole.steps, pole.evaluate_every, pole.evaluation_steps) == (600, 2_000, 400)
+
+
+def test_cells_that_share_a_program_are_of_one_kind() -> None:
+    assert set(KNOBS) == set(Knobs._fields) - {"warmup", "bonus_scale"}  # which decide when and what is computed
+    sea = parsed("small", SMALL, "small.toml").cells[:4]
+    assert {cell.overrides["beta"] for cell in sea} == {0.1, 0.2}
+    assert len({cell.kind for cell in sea}) == 1
+    wider = dataclasses.replace(sea[0], overrides={"hidden": [5], "beta": 0.1})
+    assert wider.kind != sea[0].kind
+
+
 def test_the_id_changes_with_anything_that_decides_the_result() -> None:
     ids = {
         parsed("a", SMALL.replace(*change), "a").cells[0].id for change in [("", ""), ("200", "201"), ("[4]", "[5]")]
     }
     assert len(ids) == 3
+
+
+def test_a_changed_preset_changes_the_digest_of_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = parsed("a", SMALL, "a").cells[0]
+    before = cell.config_digest
+    assert before != dataclasses.replace(cell, overrides={"beta": 0.3}).config_digest
+    monkeypatch.setitem(PRESETS, "dqn", dataclasses.replace(PRESETS["dqn"], discount=0.5))
+    _config_digest.cache_clear()
+    assert cell.config_digest != before
+    _config_digest.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +121,15 @@ def test_the_id_changes_with_anything_that_decides_the_result() -> None:
         (("atari/pong", "atari/pongg"), r"line 13: no Atari game 'pongg': did you mean pong"),
         (('"dopamine"', '"dopamin"'), r"line 18: protocol = 'dopamin': choose one of mnih2015"),
         (("evaluate_every = 2_000", "evaluate_every = 0"), r"line 16: evaluate_every = 0: .* at least 4"),
-        (("seeds = [3, 5]", "seeds = [3, 3]"), r"line 5: DeepSea-v0, dqn, seed 3 is there twice"),
+        (("seeds = [3, 5]", "seeds = [3, 3]"), r"line 7: seeds = \[3, 3\]: each may be there once"),
+        (('envs = ["DeepSea-v0"]', 'envs = ["DeepSea-v0", "DeepSea-v0"]'), r"line 5: DeepSea-v0, dqn, seed 3 is there"),
+        (("beta = [0.1, 0.2]", "beta = [0.1, -2.0]"), r"line 10: beta=-2.0: "),
+        (("beta = [0.1, 0.2]", 'beta = [0.1, "x"]'), r"line 10: beta='x': expected float"),
+        (("beta = [0.1, 0.2]", '"env.day" = [2020-01-01]'), r"line 10: env.day = .*: give a number, text"),
+        (('"env.size" = 3', '"env.day" = 2020-01-01'), r"line 9: env.day = 2020-01-01: give a number, text"),
+        (('"env.size" = 3', '"env.at" = [[07:32:00]]'), r"line 9: env.at = .*: give a number, text"),
+        (("hidden = [4]", "hidden = 1979-05-27T07:32:00Z"), r"line 9: hidden = 1979-05-27 .*: give a number, text"),
+        (('about = "small"', "about = 3"), r"line 2: about = 3: give text in quotes"),
         (('envs = ["DeepSea-v0"]', 'envs = "DeepSea-v0"'), r"line 5: envs = 'DeepSea-v0': give a list of names"),
         (('about = "small"', 'abuot = "small"'), r"line 2: 'abuot' means nothing here: did you mean about"),
         (('about = "small"', 'about = "small'), r"x.toml is not TOML: .* \(at line 2, column"),

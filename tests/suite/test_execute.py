@@ -11,7 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from ube import UsageError
@@ -19,9 +22,11 @@ from ube.cli import main
 from ube.runs.directory import RunDirectory
 from ube.suite import Suite, collect, run_suite, status
 from ube.suite.cells import parsed
+from ube.suite.execute import _check_fits, _left
 from ube.suite.plan import Rate, costs, measured, room_at_once, seconds_of, warnings
+from ube.suite.pool import GRACE, Failure, answer
 from ube.suite.status import lines, seconds_left
-from ube.suite.work import DONE, FAILED, CellTask, folder_of
+from ube.suite.work import DONE, FAILED, CellTask, done, folder_of
 
 TINY = """
 about = "tiny"
@@ -63,6 +68,7 @@ def test_a_finished_cell_keeps_what_counts(finished: Path) -> None:
     cell = suite().cells[0]
     kept = json.loads((folder_of(finished, cell) / DONE).read_text())
     assert kept["cell"] == json.loads(json.dumps(cell.spec))
+    assert (kept["config_digest"], kept["resumed_with"]) == (cell.config_digest, [])
     assert sum(row["episodes"] for row in kept["training"]) == 80
     assert {row["policy"]: row["episodes"] for row in kept["evaluations"]} == {"greedy": 2, "own": 2}
     assert not (folder_of(finished, cell) / "run" / "checkpoints").exists()
@@ -122,11 +128,159 @@ def test_a_full_disk_in_one_cell_stops_no_other_and_the_same_command_finishes_it
 
 def test_a_cell_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
     cell = suite().cells[0]
-    with RunDirectory.locked(folder_of(tmp_path, cell) / "run"):
+    with RunDirectory.locked(folder_of(tmp_path, cell)):
         assert CellTask(cell, tmp_path).run() is None
         (first, *others) = status(suite(), tmp_path)
         assert (first.state, {one.state for one in others}) == ("running", {"waiting"})
     assert status(suite(), tmp_path)[0].state == "waiting"
+
+
+class Ended:
+    """A run that needs no time."""
+
+    def __init__(self) -> None:
+        numbers = {"step": np.array([1.0]), "episode_return": np.array([0.5])}
+        self.episodes, self.evaluations = numbers, numbers | {"policy": np.array(["greedy"])}
+        self.config: dict[str, Any] = {"versions": {"ube": "0"}}
+
+    def evaluate(self, episodes: int, *, policy: str, seed: int) -> Any:
+        return SimpleNamespace(episode_return=np.zeros(episodes))
+
+
+def test_a_cell_that_ends_while_another_process_looks_is_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One looks for done.json and finds none; the other, if it can, does all of the cell before the first goes on."""
+    task, trained = CellTask(suite().cells[0], tmp_path), []
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: trained.append(asked) or Ended())
+
+    def slowly(folder: Path) -> Any:
+        found = done(folder)
+        monkeypatch.setattr("ube.suite.work.done", done)
+        task.run()
+        return found
+
+    monkeypatch.setattr("ube.suite.work.done", slowly)
+    assert task.run() is not None
+    assert task.run() is not None
+    assert len(trained) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "evaluated"), [("greedy", ["greedy"]), ("own", ["own"]), ("both", ["greedy", "own"]), ("none", [])]
+)
+def test_only_the_policy_that_was_asked_for_is_evaluated_after_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, evaluated: list[str]
+) -> None:
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: Ended())
+    asked = suite(TINY + f'evaluation_policy = "{policy}"').cells[0]
+    kept = CellTask(asked, tmp_path).run()
+    assert kept is not None
+    assert [row["policy"] for row in kept["evaluations"] if row["step"] == asked.steps] == evaluated
+    assert not (folder_of(tmp_path, asked) / "run").exists()
+
+
+def test_damaged_files_of_a_cell_are_its_own_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: Ended())
+    monkeypatch.setattr("ube.suite.execute.Pool", HereAndNow)
+    folders = [folder_of(tmp_path / "tiny", cell) for cell in suite().cells]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    for content in ("", "[]", "{}", '{"cell": {}, "versions": {}, "evaluations": [], "training": [3]}'):
+        (folders[0] / DONE).write_text(content)
+        with pytest.raises(UsageError, match=r"done.json is damaged \(.*\): remove it, and its cell is run again"):
+            done(folders[0])
+        outcome = run_suite(suite(), tmp_path / "tiny")
+        assert (outcome.finished, list(outcome.failures)) == (2, [folders[0].name])
+        assert [one.state for one in status(suite(), tmp_path / "tiny")] == ["failed", "done", "done"]
+    (folders[1] / DONE).unlink()
+    for content in ("", "[]", "{}"):
+        (folders[1] / FAILED).write_text(content)
+        assert "failed.json is damaged" in status(suite(), tmp_path / "tiny")[1].message
+    file = tmp_path / "tiny.toml"
+    file.write_text(TINY)
+    with pytest.raises(SystemExit) as stop:
+        main(["suite", "run", str(file), "--out", str(tmp_path)])
+    assert stop.value.code == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "ube: 1 of 3 cells failed; the same command tries them again"
+
+
+class HereAndNow:
+    """A pool without processes."""
+
+    def __init__(self, *options: Any, **more: Any) -> None:
+        pass
+
+    def __enter__(self) -> "HereAndNow":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def finish(self, tasks: list[CellTask]) -> Iterator[tuple[CellTask, Any]]:
+        for task in tasks:
+            kind, content = answer(task)
+            yield task, content if kind == "done" else Failure(kind, content)  # type: ignore[arg-type]
+
+
+def test_cells_that_were_left_to_another_process_are_said_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: Ended())
+    monkeypatch.setattr("ube.suite.execute.Pool", HereAndNow)
+    file = tmp_path / "tiny.toml"
+    file.write_text(TINY)
+    (task, *_) = _left(suite(), tmp_path, 1.0)
+    assert task.patience > GRACE  # a process whose parent was killed may need so long to stop
+    monkeypatch.setattr("ube.suite.execute.GRACE", -10.0)
+    monkeypatch.setattr("ube.runs.directory.TRIES", 1)
+    with RunDirectory.locked(folder_of(tmp_path / "tiny", suite().cells[2])), pytest.raises(SystemExit) as stop:
+        main(["suite", "run", str(file), "--out", str(tmp_path)])
+    assert stop.value.code == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "ube: 1 of 3 cells were left to another process"
+
+
+def test_only_the_last_line_of_why_a_cell_failed_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: 1 // 0)
+    monkeypatch.setattr("ube.suite.execute.Pool", HereAndNow)
+    file = tmp_path / "tiny.toml"
+    file.write_text(TINY)
+    with pytest.raises(SystemExit):
+        main(["suite", "run", str(file), "--out", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert said.count(f"\n{suite().cells[0].id} failed: ZeroDivisionError: ") == 1
+    assert "Traceback" not in said
+    assert "Traceback" in status(suite(), tmp_path / "tiny")[0].message
+
+
+def test_checkpoints_that_a_finished_cell_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed after it had written done.json."""
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: Ended())
+    cell = suite().cells[0]
+    CellTask(cell, tmp_path).run()
+    left = folder_of(tmp_path, cell) / "run" / "checkpoints"
+    left.mkdir(parents=True)
+    assert [task.cell.seed for task in _left(suite(), tmp_path, 1.0)] == [1, 2]
+    assert not left.exists()
+
+
+def test_a_cell_that_no_node_can_hold_is_refused() -> None:
+    """Ray would wait for a larger node, and say nothing."""
+    (one,) = parsed("a", TINY.replace("seeds = 3", "gpus = 0.5\ncpus = 2"), "a").cells
+    task = CellTask(one, Path("a"))
+    nodes = [{"CPU": 8.0, "memory": 64e9}, {"CPU": 1.0, "GPU": 1.0, "memory": 4e9}]
+    with pytest.raises(
+        UsageError,
+        match=r"seed0-\w+ needs 2 CPU, 0.5 GPU, 1.5 GB of memory on one node, and the largest .* has 1 CPU, 1 GPU, 4.0 GB",
+    ):
+        _check_fits(task, nodes)
+    _check_fits(task, [*nodes, {"CPU": 2.0, "GPU": 1.0, "memory": 2e9}])
+    with pytest.raises(UsageError, match=r"the largest of the cluster has 0 CPU, 0 GPU, 0.0 GB of memory"):
+        _check_fits(task, [])
 
 
 def test_a_look_at_a_suite_does_not_keep_a_cell_from_starting(tmp_path: Path) -> None:
@@ -150,14 +304,14 @@ def test_status_reads_what_is_there(tmp_path: Path) -> None:
     )
     (runs[1] / "metrics.jsonl").write_text("")
     (folder_of(tmp_path, cells[2]) / FAILED).write_text('{"message": "why not"}')
-    with RunDirectory.locked(runs[1]):
+    with RunDirectory.locked(runs[1].parent):
         found = status(suite(), tmp_path)
     assert [(one.state, one.step) for one in found] == [("stopped", 60), ("running", 0), ("failed", 0)]
     assert found[2].message == "why not"
     line = lines(found)[-1]
     assert (line.name, line.states["stopped"], line.share) == ("all", 1, 60 / 720)
     assert seconds_left(found) is None
-    with RunDirectory.locked(runs[0]):
+    with RunDirectory.locked(runs[0].parent):
         assert seconds_left(status(suite(), tmp_path)) == (180 + 240) / 20.0  # what failed is not waited for
 
 
@@ -187,7 +341,18 @@ def test_results_of_two_versions_are_never_mixed(finished: Path, tmp_path: Path)
     for cell, content in zip(suite().cells, kept, strict=True):
         folder_of(tmp_path, cell).mkdir(parents=True)
         (folder_of(tmp_path, cell) / DONE).write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=r"cells of different versions, 2 of numpy [\d.]+; 1 of numpy 0.1: "):
+    with pytest.raises(
+        UsageError, match=r"cells of different versions, or parts of them, 2 of numpy [\d.]+; 1 of numpy 0.1: "
+    ):
+        collect(suite(), tmp_path)
+    now = kept[0]["versions"]
+    resumed = kept[1] | {"versions": now, "resumed_with": [now | {"numpy": "0.2"}]}
+    (folder_of(tmp_path, suite().cells[1]) / DONE).write_text(json.dumps(resumed))
+    with pytest.raises(UsageError, match=r"3 of numpy [\d.]+; 1 of numpy 0.2: run them in one"):
+        collect(suite(), tmp_path)
+    changed = kept[1] | {"versions": now, "config_digest": "of a dqn that was"}
+    (folder_of(tmp_path, suite().cells[1]) / DONE).write_text(json.dumps(changed))
+    with pytest.raises(UsageError, match=r"is from another config: the preset dqn has changed since; remove it"):
         collect(suite(), tmp_path)
     (folder_of(tmp_path, suite().cells[1]) / DONE).write_text('{"cell": ')
     with pytest.raises(UsageError, match=r"done.json is damaged .* remove it, and its cell is run again"):
@@ -258,11 +423,13 @@ def test_plan_status_and_bad_input_from_the_command(tmp_path: Path, capsys: pyte
     main(["suite", "status", "demo", "--all", "--out", str(tmp_path)])
     shown = capsys.readouterr().out
     assert shown.count("waiting  0 of 5,000") == 6
-    main(["suite", "plan", "--list"])
+    main(["suite", "--list"])
     assert "the paper's main experiment" in capsys.readouterr().out
     for words, message in [
         (["plna", "demo"], "ube suite plna: did you mean plan"),
         (["plan"], "which suite?"),
+        ([], "ube suite: choose one of plan, run, status, collect; `ube suite --list` shows the suites"),
+        (["run", "demo", "--checkpoint-minutes", "0"], "--checkpoint-minutes 0: it must be positive"),
         (["run", "demo", "--workers", "0"], "--workers 0: at least 1"),
         (["run", "demo", "--executor", "slurm"], "--executor slurm: choose local or ray"),
         (["run", "demo", "--address", "127.0.0.1:1"], "--address 127.0.0.1:1: only of --executor ray"),
@@ -275,6 +442,11 @@ def test_plan_status_and_bad_input_from_the_command(tmp_path: Path, capsys: pyte
             main(["suite", *words, "--out", str(tmp_path)])
         assert stop.value.code == 2
         assert message in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as stop:
+        main(["suite", "run", "demo", "--out", str(tmp_path / "file")])
+    assert stop.value.code == 2
+    assert f"ube: cannot write to {tmp_path}/file/demo (" in capsys.readouterr().err
 
 
 COMMAND = """
@@ -311,7 +483,7 @@ def test_ctrl_c_stops_a_suite_cleanly_and_it_goes_on(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=100)
     assert (process.returncode, said.splitlines()[-1]) == (130, "ube: stopped")
     stopped = status(long, tmp_path / "long")[0]
-    assert stopped.state in ("stopped", "done")
+    assert (stopped.state, stopped.step < cell.steps) == ("stopped", True)
     assert run_suite(long, tmp_path / "long", workers=1).failures == {}
     ended = json.loads((folder_of(tmp_path / "long", cell) / DONE).read_text())
     straight = CellTask(cell, tmp_path / "straight").run()

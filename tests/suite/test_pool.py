@@ -8,6 +8,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import dataclass
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,40 @@ def test_a_task_begins_again_where_its_process_died(tmp_path: Path) -> None:
     assert outcomes["once"] == "1"
     assert isinstance(outcomes["always"], Failure)
     assert [lines(log).count(f"{name} began") for name in ("once", "always")] == [2, 3]
+
+
+def test_what_a_task_kept_makes_its_deaths_count_anew(tmp_path: Path) -> None:
+    """It has kept something new at its first two deaths."""
+    log = tmp_path / "log"
+    with Pool(1, retries=1, kept=lambda task: min(2, lines(log).count("always began"))) as pool:
+        outcomes = finish(pool, Small("always", log, "die"))
+    assert isinstance(outcomes["always"], Failure)
+    assert lines(log).count("always began") == 3
+
+
+def test_a_process_that_starts_hears_no_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would print where its imports were."""
+    heard: list[object] = []
+    start, before = SpawnProcess.start, signal.getsignal(signal.SIGINT)
+
+    def watched(self: SpawnProcess) -> None:
+        heard.append(signal.getsignal(signal.SIGINT))
+        start(self)
+        os.kill(self.pid, signal.SIGINT)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SpawnProcess, "start", watched)
+    with Pool(1) as pool:
+        assert finish(pool, Small("quick", tmp_path / "log")) == {"quick": "1"}
+    assert heard == [signal.SIG_IGN]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_process_that_was_told_to_stop_as_it_started_does_nothing(tmp_path: Path) -> None:
+    pool = Pool(1)
+    assert pool._ask(pool._start(), Small("late", tmp_path / "log", "last"))
+    pool.stop(gently=True)
+    assert not (tmp_path / "log").exists()
+    assert pool.workers == []
 
 
 def test_no_more_runs_at_once_than_memory_allows(tmp_path: Path) -> None:

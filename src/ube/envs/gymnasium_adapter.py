@@ -51,7 +51,8 @@ def source_of(env_id: str) -> Source:
             found = getattr(importlib.import_module(module), name, None)
         except Exception as error:
             raise UsageError(
-                f"{env_id}: the module {module!r} cannot be imported ({_words(error)}); is it installed, or in this folder?"
+                f"{env_id}: the module {module!r} cannot be imported ({_words(error)}); is it installed, in this folder (ube "
+                "train, ube compare), or on PYTHONPATH?"
             ) from error
         if callable(found):
             return found

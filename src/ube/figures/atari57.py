@@ -37,12 +37,19 @@ def evaluations(rows: list[dict[str, str]], source: str) -> Evaluations:
     """From rows of `ube suite collect`, by name of agent and policy; other environments are left out."""
     settings: dict[str, set[tuple[str, ...]]] = {}
     scores: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    cells: dict[tuple[str, str, str], str] = {}
     for i, r in enumerate(rows, 1):
         if not r["env"].startswith("atari/") or r["policy"] not in POLICIES:
             continue
         game = r["env"].removeprefix("atari/")
         atari.players(game, "no-op")  # says so where there is none of this name
         settings.setdefault(r["agent"], set()).add((r["overrides"], r["env_args"], r["protocol"]))
+        run = (r["agent"], game, r["seed"])
+        if cells.setdefault(run, r["cell"]) != r["cell"]:
+            raise UsageError(
+                f"{source}, row {i}: {r['agent']}, {game}, seed {r['seed']} was run as {cells[run]} and as {r['cell']}: "
+                "collect a suite that has one of them"
+            )
         try:
             frames, score = int(r["frames"]), float(r["mean"])
         except (TypeError, ValueError) as error:
@@ -96,9 +103,11 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress) -> Result
 
 
 def _missing(ours: Evaluations, games: list[str], agents: list[str], seeds: int) -> dict[str, dict[str, Any]]:
-    """agent -> runs that are there and that are not, and the games that lack some."""
-    names = dict.fromkeys([*agents, *(agent for agent in ours if not agent.endswith(POLICIES["own"]))])
-    there = {agent: {game: len(table) for game, (_, table) in ours.get(agent, {}).items()} for agent in names}
+    """agent -> runs that are there, evaluated by either policy, and that are not, and the games that lack some."""
+    there: dict[str, dict[str, int]] = {agent: {} for agent in agents}
+    for name, tables in ours.items():
+        of = there.setdefault(name.removesuffix(POLICIES["own"]), {})
+        of |= {game: max(len(table), of.get(game, 0)) for game, (_, table) in tables.items()}
     return {
         agent: {
             "there": sum(of.values()),
@@ -184,12 +193,14 @@ def _wins(scores: dict[str, dict[str, float]], whose: str) -> list[Row]:
         alone, tied = atari.wins(scores, tie)
         rows += [row(agent + whose, {"statistic": name}, "wins", number) for agent, number in alone.items()]
         rows.append(row(f"ties{whose}", {"statistic": name}, "wins", tied))
+    if "dqn" not in scores:
+        return rows
     rivals = {agent: of for agent, of in scores.items() if agent != "dqn"}
     if {"ube-1step", "ube-nstep"} <= set(rivals):
         one, n = (rivals[agent] for agent in ("ube-1step", "ube-nstep"))
         rivals["better of both ube"] = {game: max(one[game], n[game]) for game in one if game in n}
     for agent, of in rivals.items():
-        for word, number in zip(("won", "tied", "lost"), atari.better(of, scores.get("dqn", {})), strict=True):
+        for word, number in zip(("won", "tied", "lost"), atari.better(of, scores["dqn"]), strict=True):
             rows.append(row(agent + whose, {"statistic": f"{word} against dqn"}, "wins", number))
     return rows
 
@@ -204,8 +215,9 @@ def charts(results: Results) -> list[Chart]:
     data = results["data"]
     found = []
     for key, label in VIEWS.items():
-        series = [Series(agent, of["frames"], of[key]) for agent, of in data["over_training"].items()]
-        levels = [(name, value) for agent, name, value in _paper_totals(results, key) if agent in data["over_training"]]
+        over = {agent: of for agent, of in data["over_training"].items() if of["frames"]}
+        series = [Series(agent, of["frames"], of[key]) for agent, of in over.items()]
+        levels = [(name, value) for agent, name, value in _paper_totals(results, key) if agent in over]
         found.append(Chart(label, "frames", label, _with_levels(series, levels)))
     for game, of in data["curves"].items():
         series = [Series(agent, one["frames"], one["mean"], one["low"], one["high"]) for agent, one in of.items()]
@@ -264,12 +276,14 @@ def plot_over_training(results: Results) -> Iterator[Any]:
     """The paper's Figures 4 and 5: games above human, and the median, against frames."""
     with canvas(columns=2, width=3.6, height=2.9) as (figure, axes):
         for axis, (key, label) in zip(axes[0], VIEWS.items(), strict=True):
-            for agent, of in results["data"]["over_training"].items():
+            over = results["data"]["over_training"]
+            for agent, of in over.items():
                 draw(axis, agent, _millions(of), of[key], label=f"{agent}, {of['games']} games")
             for agent, name, value in _paper_totals(results, key):
-                _draw_paper(axis, agent, name, value)
+                if agent in over or not over:
+                    _draw_paper(axis, agent, name, value)
             axis.set(xlabel="million frames", ylabel=label)
-            if not results["data"]["over_training"]:
+            if not over:
                 axis.set(xlabel="", xticks=[])
             axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
         figure.suptitle(_said(results), fontsize=7.5)

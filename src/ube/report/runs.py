@@ -73,13 +73,21 @@ def run_charts(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _named(runs: list[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
     """Each with its agent, and the fields in which runs of that agent differ."""
+    configs: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        configs.setdefault(run["agent"], []).append(run["config"]["agent"])
+    differing = {agent: _differing(of) for agent, of in configs.items()}
     found = []
     for run in runs:
-        others = [other["config"]["agent"] for other in runs if other["agent"] == run["agent"]]
         mine = run["config"]["agent"]
-        differing = [key for key in mine if any(other.get(key) != mine[key] for other in others)]
-        found.append((run, ", ".join([run["agent"], *(f"{key}={mine[key]}" for key in differing)])))
+        changed = [f"{key}={mine[key]}" for key in mine if key in differing[run["agent"]]]
+        found.append((run, ", ".join([run["agent"], *changed])))
     return found
+
+
+def _differing(configs: list[dict[str, Any]]) -> set[str]:
+    first = configs[0]
+    return {key for one in configs for key in first | one if one.get(key) != first.get(key)}
 
 
 def to_draw(chart: Chart) -> dict[str, Any]:

@@ -45,6 +45,10 @@ class Checkpoints:
     def __init__(self, run: Path):
         self.path = run / "checkpoints"
 
+    @property
+    def any(self) -> bool:
+        return bool(self._folders())
+
     def save(self, step: int, tree: Any, replay: FrameReplay | None, facts: dict[str, Any]) -> None:
         """`facts` is JSON that comes back with the arrays of `tree`."""
         known = self._known_segments()

@@ -65,6 +65,13 @@ class RunDirectory:
     def begin(self, config: dict[str, Any]) -> None:
         write_atomically(self.path / CONFIG, to_json(config, digits=17))
 
+    def note_versions(self, versions: dict[str, str]) -> None:
+        """Those a run goes on with, where it has not had them yet."""
+        config = self.config
+        later = config.get("resumed_with", [])
+        if versions not in (config.get("versions"), *later):
+            self.begin(config | {"resumed_with": [*later, versions]})
+
     @property
     def config(self) -> dict[str, Any]:
         try:

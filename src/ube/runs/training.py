@@ -33,7 +33,7 @@ from ube.runs.plan import EVALUATED, POLICIES, Schedule, check_seed, default_pat
 from ube.runs.trackers import check_trackers, trackers
 from ube.stats.calibration import Calibration
 
-MAY_CHANGE = ("command", "versions", "schedule.checkpoint_minutes", "schedule.track")
+MAY_CHANGE = ("command", "versions", "resumed_with", "schedule.checkpoint_minutes", "schedule.track")
 """Fields of config.json, when a run goes on."""
 
 
@@ -108,8 +108,10 @@ def train(
             raise UsageError(f"{path} exists and is not empty: --resume goes on with it, --out chooses another place")
         else:
             _same_run(directory, content, hosted)
-            if not hosted and directory.finished(steps):
+            directory.note_versions(content["versions"])
+            if directory.finished(steps) and not (hosted and checkpoints.any):
                 say(f"{path} is finished")
+                session.close()
                 return Run(directory, plan.source)
             _go_on(session, directory, checkpoints, say)
         try:
@@ -192,6 +194,10 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, say: Any) -> None:
     found = checkpoints.restore(session.like_snapshot(), session.replay, say)
     if found is None:
+        if directory.finished(directory.config["steps"]):
+            raise UsageError(
+                f"{directory.path} is finished, and keeps no checkpoint: train for longer in a new run (--out)"
+            )
         say(f"{directory.path} has no checkpoint yet: starting from the beginning")
         directory.cut_back({})
         return

@@ -36,6 +36,7 @@ def mean_intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 def iqm(scores: np.ndarray) -> float:
     """The interquartile mean: of what is left without the lowest and the highest quarter of all runs."""
+    _check_finite(scores)
     ordered = np.sort(np.ravel(scores))
     cut = len(ordered) // 4
     return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else math.nan
@@ -58,6 +59,7 @@ def optimality_gap(scores: np.ndarray, goal: float = 1.0) -> float:
 
 def profile(scores: np.ndarray, thresholds: Sequence[float] | np.ndarray) -> np.ndarray:
     """The share of runs above each threshold."""
+    _check_finite(scores)
     return (np.ravel(scores)[:, None] > np.asarray(thresholds)).mean(0)
 
 
@@ -87,5 +89,9 @@ def _check(*scores: np.ndarray) -> None:
     for one in scores:
         if np.ndim(one) != 2 or one.shape[1] != scores[0].shape[1] or not one.size:
             raise UsageError(f"scores of shape {np.shape(one)}: expected (runs, tasks), the tasks the same for all")
-        if not np.isfinite(one).all():
-            raise UsageError("scores hold NaN or infinity: leave out tasks that some run did not finish")
+        _check_finite(one)
+
+
+def _check_finite(scores: np.ndarray) -> None:
+    if not np.isfinite(scores).all():
+        raise UsageError("scores hold NaN or infinity: leave out tasks that some run did not finish")

@@ -32,6 +32,11 @@ from ube.stats import atari
 
 ATARI = "atari/"
 FRAME_SKIP = 4
+KNOBS = (
+    "beta", "epsilon_start", "epsilon_end", "epsilon_steps", "prior", "u_learning_rate", "trace_decay", "randomised_prior",
+    "mask_probability", "discount", "learning_rate", "reward_unit", "reward_clip",
+)  # fmt: skip
+"""Fields of an agent that change neither its program nor how long a step takes."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,11 @@ class Cell:
     protocol: str = "mnih2015"
     evaluate_every: int | None = None
     """Decisions outside of JAX between evaluations of `evaluation_steps` decisions, by `evaluation_policy`; None leaves it
-    to the environment."""
+    to the environment. Compiled environments are evaluated after training only."""
     evaluation_steps: int | None = None
     evaluation_policy: str = "both"
     evaluation_episodes: int = 10
-    """After training, greedy and by the agent's own policy, where that was not evaluated at the end of training."""
+    """After training, by `evaluation_policy`, where that was not evaluated at the end of training."""
     cpus: int = 1
     """Threads on a cluster; as `gpus`, no part of what is asked."""
     gpus: float = 0.0
@@ -76,15 +81,27 @@ class Cell:
         return f"{self.env}-{self.agent}-seed{self.seed}-{digest}".replace("/", "_").replace(":", "_")
 
     @property
+    def config_digest(self) -> str:
+        """Of all fields of the agent, so that a preset that has changed is noticed."""
+        return _config_digest(self.agent, json.dumps(self.overrides, sort_keys=True))
+
+    @property
     def kind(self) -> str:
-        """Cells alike in this take equally long: games of Atari are close enough."""
+        """Cells alike in this share a program and take equally long: games of Atari are close enough."""
         env: Any = "atari" if self.is_atari else [self.env, self.env_args]
-        return json.dumps([env, self.agent, self.overrides, self.protocol])
+        shape = {name: value for name, value in self.overrides.items() if name not in KNOBS}
+        return json.dumps([env, self.agent, shape, self.protocol])
 
     @property
     def replay_size(self) -> int:
-        chosen = agent_config(self.agent, self.overrides).replay_size
-        return chosen or NETWORK_DEFAULTS["nature" if self.is_atari else "minatar"]["replay_size"]
+        """Of an Atari cell."""
+        return agent_config(self.agent, self.overrides).replay_size or NETWORK_DEFAULTS["nature"]["replay_size"]
+
+
+@functools.cache
+def _config_digest(agent: str, overrides: str) -> str:
+    fields = dataclasses.asdict(agent_config(agent, json.loads(overrides)))
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -129,6 +146,8 @@ def parsed(name: str, text: str, where: str) -> Suite:
             raise UsageError(
                 f"{where}, {_line(text, key)}: {key!r} means nothing here: {nearest(key, ['about', 'cells'])}"
             )
+    if not isinstance(content.get("about", ""), str):
+        raise UsageError(f"{where}, {_line(text, 'about')}: about = {content['about']!r}: give text in quotes")
     blocks = content.get("cells")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
         raise UsageError(f"{where}: a suite needs at least one block [[cells]]")
@@ -141,7 +160,7 @@ def parsed(name: str, text: str, where: str) -> Suite:
                 cells[cell.id] = cell
         except _Wrong as wrong:
             raise UsageError(f"{where}, {_line(text, wrong.field, number)}: {wrong}") from None
-    return Suite(name, str(content.get("about", "")), tuple(cells.values()))
+    return Suite(name, content.get("about", ""), tuple(cells.values()))
 
 
 class _Wrong(Exception):
@@ -153,7 +172,7 @@ class _Wrong(Exception):
 
 
 _TIMES = {"evaluate_every": "evaluate_every", "evaluation_frames": "evaluation_steps"}
-"""Frames of Atari in the file -> decisions of a cell."""
+"""Frames of Atari, or else steps, in the file -> decisions of a cell."""
 _OF_ATARI = {"evaluate_every": 250_000, "evaluation_steps": 125_000}
 _KEYS = (
     "envs", "agents", "seeds", "steps", "frames", "set", "grid", "protocol", "evaluation_policy", "evaluation_episodes",
@@ -170,7 +189,6 @@ def _block(block: dict[str, Any]) -> list[Cell]:
     given = _table(block, "set")
     grid = {key: _values(key, values) for key, values in _table(block, "grid").items()}
     common: dict[str, Any] = {key: _one_of(block, key) for key in _CHOICES if key in block}
-    common |= {cell: _whole(block, key, FRAME_SKIP) // FRAME_SKIP for key, cell in _TIMES.items() if key in block}
     common |= {key: _whole(block, key, 1) for key in ("evaluation_episodes", "cpus") if key in block}
     if "gpus" in block:
         common["gpus"] = _share(block, "gpus")
@@ -182,11 +200,22 @@ def _block(block: dict[str, Any]) -> list[Cell]:
         try:
             agent_config(agent, overrides)
         except UsageError as error:
-            raise _Wrong("agents" if "does not exist" in str(error) else "set", str(error)) from None
+            fixed = {key: value for key, value in overrides.items() if key not in grid}
+            raise _Wrong(_blamed(agent, fixed), str(error)) from None
         steps = _steps(block, env)
-        times = (_OF_ATARI if env.startswith(ATARI) else {}) | common
-        cells += [Cell(env, agent, seed, steps, env_args, overrides, **times) for seed in seeds]
+        asked = common | _times(block, env)
+        cells += [Cell(env, agent, seed, steps, env_args, overrides, **asked) for seed in seeds]
     return cells
+
+
+def _blamed(agent: str, fixed: dict[str, Any]) -> str:
+    """The field that is wrong by itself. fixed: what does not come from the grid."""
+    for name, changes in {"agents": {}, "set": fixed}.items():
+        try:
+            agent_config(agent, changes)
+        except UsageError:
+            return name
+    return "grid"
 
 
 _CHOICES = {"protocol": tuple(PROTOCOLS), "evaluation_policy": ("greedy", "own", "both", "none")}
@@ -205,6 +234,12 @@ def _steps(block: dict[str, Any], env: str) -> int:
     if wanted not in block:
         raise _Wrong("envs", f"for how long? give {wanted} = N")
     return _whole(block, wanted, FRAME_SKIP if wanted == "frames" else 1) // (FRAME_SKIP if wanted == "frames" else 1)
+
+
+def _times(block: dict[str, Any], env: str) -> dict[str, int]:
+    skip = FRAME_SKIP if env.startswith(ATARI) else 1
+    given = {cell: _whole(block, key, skip) // skip for key, cell in _TIMES.items() if key in block}
+    return (_OF_ATARI if env.startswith(ATARI) else {}) | given
 
 
 def _expanded(env: str) -> list[str]:
@@ -237,6 +272,8 @@ def _seeds(block: dict[str, Any]) -> list[int]:
         or not all(type(seed) is int and 0 <= seed < 2**32 for seed in listed)
     ):
         raise _Wrong("seeds", f"seeds = {seeds!r}: give how many, or a list of numbers from 0 on")
+    if len(set(listed)) < len(listed):
+        raise _Wrong("seeds", f"seeds = {seeds!r}: each may be there once")
     return listed
 
 
@@ -244,7 +281,16 @@ def _table(block: dict[str, Any], key: str) -> dict[str, Any]:
     table = block.get(key, {})
     if not isinstance(table, dict):
         raise _Wrong(key, f'{key} = {table!r}: give a table, such as {{ beta = 0.1, "env.size" = 20 }}')
+    for name, value in table.items():
+        if not _is_plain(value):
+            raise _Wrong(key, f"{name} = {value}: give a number, text, true or false, or a list of them; no date")
     return table
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, (str, int, float))
 
 
 def _values(key: str, values: Any) -> list[Any]:

@@ -22,6 +22,9 @@ COLUMNS = (
     "overrides",
     "seed",
     "protocol",
+    "steps",
+    "evaluate_every",
+    "evaluation_steps",
     "step",
     "frames",
     "policy",
@@ -29,7 +32,8 @@ COLUMNS = (
     "episodes",
     "cell",
 )
-"""policy: greedy or own for evaluations; training for the mean return of training episodes since the row before."""
+"""steps: decisions of training in all, `step` those before the row. policy: greedy or own for evaluations; training for the
+mean return of training episodes since the row before."""
 
 
 class Collected(NamedTuple):
@@ -43,7 +47,8 @@ class Collected(NamedTuple):
 
 
 def collect(suite: Suite, folder: Path) -> Collected:
-    """Rows of all finished cells. Raises where they were made by different versions: those must not be compared."""
+    """Rows of all finished cells. Raises where they, or parts of one, were made by different versions or by a preset that
+    has changed since: those must not be compared."""
     rows: list[dict[str, Any]] = []
     missing, made_by = [], Counter[str]()
     for cell in suite.cells:
@@ -53,10 +58,17 @@ def collect(suite: Suite, folder: Path) -> Collected:
             continue
         if kept.get("cell") != json.loads(json.dumps(cell.spec)):
             raise UsageError(f"{folder_of(folder, cell)} is of another cell than its name says: remove it")
-        made_by[json.dumps(kept["versions"], sort_keys=True)] += 1
+        if kept.get("config_digest", cell.config_digest) != cell.config_digest:
+            raise UsageError(
+                f"{folder_of(folder, cell)} is from another config: the preset {cell.agent} has changed since; remove it, "
+                "and its cell is run again"
+            )
+        made_by.update(json.dumps(one, sort_keys=True) for one in (kept["versions"], *kept.get("resumed_with", [])))
         rows.extend(_rows(cell, kept))
     if len(made_by) > 1:
-        raise UsageError(f"{folder} holds cells of different versions, {_difference(made_by)}: run them in one (--out)")
+        raise UsageError(
+            f"{folder} holds cells of different versions, or parts of them, {_difference(made_by)}: run them in one (--out)"
+        )
     ids = {cell.id for cell in suite.cells}
     there = sorted(path.name for path in (folder / "cells").iterdir()) if (folder / "cells").exists() else []
     strangers = [name for name in there if name not in ids]
@@ -67,6 +79,7 @@ def _rows(cell: Cell, kept: dict[str, Any]) -> Iterator[dict[str, Any]]:
     common = {
         "env": cell.env, "env_args": json.dumps(cell.env_args), "agent": cell.agent,
         "overrides": json.dumps(cell.overrides), "seed": cell.seed, "protocol": cell.protocol if cell.is_atari else "",
+        "steps": cell.steps, "evaluate_every": cell.evaluate_every, "evaluation_steps": cell.evaluation_steps,
         "cell": cell.id,
     }  # fmt: skip
     for row in (*kept["training"], *kept["evaluations"]):

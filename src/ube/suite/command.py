@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ REDRAWN = 2.0
 class SuiteCommand:
     """Many runs as one: what they cost (plan), train them (run), how far they are (status), one file of results (collect)."""
 
-    verb: Annotated[Positional[str], arg(metavar="plan|run|status|collect")]
+    verb: Annotated[Positional[str | None], arg(metavar="plan|run|status|collect")] = None
     """What to do. `run` goes on where it was, and each cell is done once; `status` may be asked from another terminal."""
     name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
     """A suite that comes with ube (--list), or the path of your own .toml file."""
@@ -62,10 +63,12 @@ class SuiteCommand:
             for name, about in shipped().items():
                 print(f"{name:14} {about}")
             return
+        if self.verb is None:
+            raise UsageError(f"ube suite: choose one of {', '.join(VERBS)}; `ube suite --list` shows the suites")
         if self.verb not in VERBS:
             raise UsageError(f"ube suite {self.verb}: {nearest(self.verb, VERBS)}")
         if self.name is None:
-            raise UsageError("which suite? `ube suite plan --list` shows them; your own is a file that ends in .toml")
+            raise UsageError("which suite? `ube suite --list` shows them; your own is a file that ends in .toml")
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"--workers {self.workers}: at least 1")
         suite = read_suite(self.name)
@@ -110,6 +113,9 @@ class SuiteCommand:
             raise UsageError(f"--executor {self.executor}: choose local or ray")
         if self.address is not None and self.executor != "ray":
             raise UsageError(f"--address {self.address}: only of --executor ray")
+        if not self.checkpoint_minutes > 0:
+            raise UsageError(f"--checkpoint-minutes {self.checkpoint_minutes:g}: it must be positive")
+        _check_writable(folder)
         run, where = (
             (run_suite, {"workers": self.workers})
             if self.executor == "local"
@@ -118,12 +124,15 @@ class SuiteCommand:
         with watched(suite, folder) as said:
             outcome = run(suite, folder, checkpoint_minutes=self.checkpoint_minutes, said=said, **where)
         _console().print(_status_table(suite, folder))
+        for cell, why in outcome.failures.items():
+            print(f"{cell} failed: {why.strip().splitlines()[-1]}", file=sys.stderr)
+        number, ends = len(suite.cells), []
         if outcome.failures:
-            for cell, why in outcome.failures.items():
-                print(f"{cell} failed: {why.strip()}", file=sys.stderr)
-            raise RunError(
-                f"{len(outcome.failures)} of {len(suite.cells)} cells failed; the same command tries them again"
-            )
+            ends.append(f"{len(outcome.failures)} of {number} cells failed; the same command tries them again")
+        if outcome.left:
+            ends.append(f"{len(outcome.left)} of {number} cells were left to another process")
+        if ends:
+            raise RunError("; ".join(ends))
         print(f"`ube suite collect {self.name} --out {self.out}` makes one file of it")
 
     def _status(self, suite: Suite, folder: Path) -> None:
@@ -150,6 +159,16 @@ class SuiteCommand:
             print(f"missing: {', '.join(cell.id for cell in found.missing[:5])}{' …' if found.missing[5:] else ''}")
         if found.strangers:
             print(f"left out, since not of this suite: {', '.join(found.strangers[:5])}")
+
+
+def _check_writable(folder: Path) -> None:
+    """Once, before every cell fails with it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder} ({error.strerror}): choose another place (--out)") from None
 
 
 def _console(**options: Any) -> Console:

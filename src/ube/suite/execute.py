@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ube.errors import UsageError
-from ube.machine import free_memory
+from ube.machine import free_memory, gigabytes
 from ube.suite.cells import Suite
 from ube.suite.pool import GRACE, Failure, Pool, Task, answer, few_threads
-from ube.suite.work import CellTask, done, failed, folder_of
+from ube.suite.work import CellTask, done, failed, folder_of, forget_checkpoints
 
 RETRIES = 3
 """How often a cell goes on from its checkpoint after its process died."""
@@ -26,6 +26,8 @@ class Outcome(NamedTuple):
     """Cells that are done, now or before."""
     failures: dict[str, str]
     """id of a cell -> why."""
+    left: tuple[str, ...] = ()
+    """Cells that another process was at."""
 
 
 def threads_each(workers: int) -> int:
@@ -40,8 +42,14 @@ def run_suite(
     workers = workers or os.cpu_count() or 1
     if workers < 1:
         raise UsageError(f"workers={workers}: at least 1")
-    with Pool(workers, threads=threads_each(workers), memory=free_memory(), retries=RETRIES) as pool:
+    with Pool(workers, threads=threads_each(workers), memory=free_memory(), retries=RETRIES, kept=_kept) as pool:
         return _settled(suite, folder, pool.finish(_left(suite, folder, checkpoint_minutes)), said)
+
+
+def _kept(task: Task) -> str:
+    """Its last checkpoint."""
+    assert isinstance(task, CellTask)
+    return max((path.name for path in (task.folder / "run" / "checkpoints").glob("*-*")), default="")
 
 
 def run_on_ray(
@@ -58,16 +66,33 @@ def run_on_ray(
 
 
 def _left(suite: Suite, folder: Path, checkpoint_minutes: float) -> list[CellTask]:
-    cells = [cell for cell in suite.cells if done(folder_of(folder, cell)) is None]
-    return [CellTask(cell, folder, checkpoint_minutes) for cell in cells]
+    """Patient, since a process whose parent was killed takes GRACE to stop."""
+    left = []
+    for cell in suite.cells:
+        task = CellTask(cell, folder, checkpoint_minutes, patience=GRACE + 5.0)
+        if _is_done(task.folder):
+            forget_checkpoints(task.folder)  # of a process that was killed before it could
+        else:
+            left.append(task)
+    return left
+
+
+def _is_done(folder: Path) -> bool:
+    """A damaged done.json is for its cell to fail with."""
+    try:
+        return done(folder) is not None
+    except UsageError:
+        return False
 
 
 def _settled(suite: Suite, folder: Path, outcomes: Iterable[tuple[Task, Any]], said: Said) -> Outcome:
     """Says how each cell went, and keeps why it failed beside it."""
     failures: dict[str, str] = {}
+    left: list[str] = []
     for task, outcome in outcomes:
         assert isinstance(task, CellTask)
         if outcome is None:
+            left.append(task.name)
             said(f"{task.name} is being run by another process: left to it")
         elif isinstance(outcome, Failure):
             failures[task.name] = outcome.message
@@ -75,7 +100,7 @@ def _settled(suite: Suite, folder: Path, outcomes: Iterable[tuple[Task, Any]], s
             said(f"{task.name} failed: {outcome.message.strip().splitlines()[-1]}")
         else:
             said(f"{task.name} is done")
-    return Outcome(sum(done(folder_of(folder, cell)) is not None for cell in suite.cells), failures)
+    return Outcome(sum(_is_done(folder_of(folder, cell)) for cell in suite.cells), failures, tuple(left))
 
 
 # -------------------------------------------------------------------- ray
@@ -116,6 +141,9 @@ def _reached(address: str) -> None:
 
 def _on_ray(ray: Any, tasks: list[CellTask]) -> Iterator[tuple[Task, Any]]:
     """Tasks and their outcomes as they get ready. After Ctrl-C, those that run get time for a checkpoint."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    for task in tasks:
+        _check_fits(task, nodes)
     waiting = {_asked(ray, task): task for task in tasks}
     try:
         while waiting:
@@ -126,6 +154,23 @@ def _on_ray(ray: Any, tasks: list[CellTask]) -> Iterator[tuple[Task, Any]]:
             ray.cancel(reference)
         ray.wait(list(waiting), num_returns=len(waiting), timeout=GRACE)
         raise
+
+
+def _check_fits(task: CellTask, nodes: list[dict[str, float]]) -> None:
+    """Ray would wait forever for a node that is large enough."""
+    need = {"CPU": task.cell.cpus, "GPU": task.cell.gpus, "memory": task.memory}
+    if any(all(node.get(name, 0.0) >= amount for name, amount in need.items()) for node in nodes):
+        return
+    largest = max(nodes, key=lambda node: [node.get(name, 0.0) for name in ("GPU", "memory", "CPU")], default={})
+    raise UsageError(
+        f"{task.name} needs {_resources(need)} on one node, and the largest of the cluster has {_resources(largest)}: "
+        "change cpus, gpus or replay_size of its block, or add such a node"
+    )
+
+
+def _resources(amounts: dict[str, float]) -> str:
+    cpus, gpus, memory = (amounts.get(name, 0.0) for name in ("CPU", "GPU", "memory"))
+    return f"{cpus:g} CPU, {gpus:g} GPU, {gigabytes(memory)} of memory"
 
 
 def _asked(ray: Any, task: CellTask) -> Any:

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -60,16 +60,17 @@ class Pool:
     """with Pool(2) as pool: for task, outcome in pool.finish(tasks): ...
 
     An outcome is what the task gave, or a Failure. threads: of each process. memory: bytes that all running tasks may need
-    together; one task may always run. retries: how often a task begins again after its process died. environment:
-    variables of the processes. Ctrl-C gives tasks time to keep what they have.
+    together; one task may always run. retries: how often a task begins again after its process died; what `kept` says it
+    has kept, where that is new, makes the count begin again. environment: variables of the processes. Ctrl-C gives tasks
+    time to keep what they have.
     """
 
     def __init__(
         self, processes: int | None = None, *, threads: int = 1, memory: float | None = None, retries: int = 0,
-        environment: Mapping[str, str] = MappingProxyType({}),
+        kept: Callable[[Task], Any] = lambda task: None, environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.processes = processes or os.cpu_count() or 1
-        self.memory, self.retries = memory, retries
+        self.memory, self.retries, self.kept = memory, retries, kept
         self.environment = {**few_threads(threads), **environment}
         self.workers: list[_Worker] = []
         self.busy: dict[Connection, tuple[_Worker, Task]] = {}
@@ -84,6 +85,8 @@ class Pool:
         """At once, or after tasks that know how to stop have kept what they have."""
         if gently:
             busy = [worker.process for worker, _ in self.busy.values()]
+            for pipe in self.busy:
+                pipe.close()  # for those that have yet to start, and do not listen to the signal
             for process in busy:
                 os.kill(process.pid, signal.SIGINT)  # type: ignore[arg-type]
             end = time.monotonic() + GRACE
@@ -102,7 +105,7 @@ class Pool:
         waiting: dict[str, deque[Task]] = {}
         for task in tasks:
             waiting.setdefault(task.program, deque()).append(task)
-        idle, deaths = list(self.workers), Counter[int]()
+        idle, deaths = list(self.workers), Counter[tuple[int, Any]]()
         while any(waiting.values()) or self.busy:
             while any(waiting.values()) and (idle or len(self.workers) < self.processes):
                 running = [task for _, task in self.busy.values()]
@@ -118,8 +121,8 @@ class Pool:
                 outcome = self._outcome(worker)
                 if not isinstance(outcome, Failure) or outcome.kind != "died":
                     idle.append(worker)
-                elif deaths[id(task)] < self.retries:
-                    deaths[id(task)] += 1
+                elif deaths[at := (id(task), self.kept(task))] < self.retries:
+                    deaths[at] += 1
                     waiting[task.program].append(task)
                     continue
                 yield task, outcome
@@ -142,7 +145,7 @@ class Pool:
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         process = context.Process(target=_work, args=(there, os.getpid()), daemon=True)
-        with _environment(self.environment), _script_at_rest():
+        with _environment(self.environment), _script_at_rest(), _deaf_to_ctrl_c():
             process.start()
         there.close()
         worker = _Worker(process, here)
@@ -183,11 +186,14 @@ def _choose(last: str, waiting: dict[str, deque[Task]], taken: set[str]) -> Task
 def _work(pipe: Connection, parent: int) -> None:
     """The life of a process. Ctrl-C reaches only the parent, which passes it on to those with a task."""
     os.setpgrp()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    with suppress(KeyboardInterrupt, EOFError):
+    with suppress(KeyboardInterrupt, EOFError, ConnectionError):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
         while True:
-            pipe.send(answer(pipe.recv()))
+            task = pipe.recv()
+            if pipe.poll():  # the parent is gone, or stopped before this process could hear of it
+                return
+            pipe.send(answer(task))
 
 
 def answer(task: Task) -> tuple[str, Any]:
@@ -208,6 +214,20 @@ def _end_with(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(GRACE)
     os._exit(1)
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """For the processes started inside, until they say what to do with it: a terminal sends it to all, and they would
+    print where they were. Only the main thread may decide that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

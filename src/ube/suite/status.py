@@ -9,8 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from ube.errors import UsageError
 from ube.suite.cells import Cell, Suite
-from ube.suite.work import DONE, FAILED, folder_of
+from ube.suite.work import DONE, FAILED, done, folder_of
 
 State = Literal["done", "failed", "running", "stopped", "waiting"]
 LATELY = 4096
@@ -38,15 +39,22 @@ def _status(cell: Cell, folder: Path) -> CellStatus:
     if not folder.exists():
         return CellStatus(cell, "waiting", 0, 0.0, "")
     if (folder / DONE).exists():
+        try:
+            if (folder / FAILED).exists():  # only then is it worth reading
+                done(folder)
+        except UsageError as error:
+            return CellStatus(cell, "failed", cell.steps, 0.0, str(error))
         return CellStatus(cell, "done", cell.steps, 0.0, "")
     step, rate = _lately(folder / "run" / "metrics.jsonl")
-    if _locked(folder / "run" / ".lock"):
+    if _locked(folder / ".lock"):
         return CellStatus(cell, "running", step, rate, "")
     try:
-        message = json.loads((folder / FAILED).read_text())["message"]
-        return CellStatus(cell, "failed", step, 0.0, message)
+        message = str(json.loads((folder / FAILED).read_text())["message"])
     except FileNotFoundError:
         return CellStatus(cell, "stopped" if step else "waiting", step, 0.0, "")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        message = f"nobody knows why: {folder / FAILED} is damaged ({error})"
+    return CellStatus(cell, "failed", step, 0.0, message)
 
 
 def _lately(path: Path) -> tuple[int, float]:

@@ -18,6 +18,7 @@ from ube.machine import Room, room_needed
 from ube.suite.cells import Cell
 
 DONE, FAILED = "done.json", "failed.json"
+ROW = {"step", "policy", "mean", "episodes"}
 BINS = 100
 """Equal parts of training, whose mean returns are kept."""
 EVALUATION_SEEDS = 2_000_000
@@ -64,10 +65,15 @@ class CellTask:
                 time.sleep(1.0)
 
     def _trained(self) -> dict[str, Any]:
-        from ube.runs import Schedule, train
+        from ube.runs.directory import RunDirectory
 
-        if (found := done(self.folder)) is not None:
-            return found
+        with RunDirectory.locked(self.folder):  # until all is done: what was done meanwhile must not begin again
+            return done(self.folder) or self._done_now()
+
+    def _done_now(self) -> dict[str, Any]:
+        from ube.runs import Schedule, train
+        from ube.runs.plan import EVALUATED
+
         (self.folder / FAILED).unlink(missing_ok=True)
         cell, began = self.cell, time.time()
         schedule = Schedule(
@@ -80,26 +86,45 @@ class CellTask:
         )  # fmt: skip
         evaluations = _periods(run.evaluations)
         if not cell.is_atari:
-            for policy in _unseen(evaluations, cell.steps):
+            for policy in _unseen(evaluations, cell.steps, EVALUATED[cell.evaluation_policy]):
                 played = run.evaluate(cell.evaluation_episodes, policy=policy, seed=EVALUATION_SEEDS + cell.seed)
                 evaluations.append(_row(cell.steps, policy, played.episode_return))
         kept = {
-            "cell": cell.spec, "versions": run.config["versions"], "evaluations": evaluations,
+            "cell": cell.spec, "config_digest": cell.config_digest, "versions": run.config["versions"],
+            "resumed_with": run.config.get("resumed_with", []), "evaluations": evaluations,
             "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.time() - began, 1),
         }  # fmt: skip
         write_atomically(self.folder / DONE, to_json(kept, digits=17))
-        shutil.rmtree(self.folder / "run" / "checkpoints", ignore_errors=True)  # nobody goes on from them
+        forget_checkpoints(self.folder)
         return json.loads((self.folder / DONE).read_text())
 
 
 def done(folder: Path) -> dict[str, Any] | None:
     """What is kept of a finished cell."""
     try:
-        return json.loads((folder / DONE).read_text())
+        kept = json.loads((folder / DONE).read_text())
+        _check(kept)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{folder / DONE} is damaged ({error}): remove it, and its cell is run again") from None
+    return kept
+
+
+def _check(kept: Any) -> None:
+    if not isinstance(kept, dict) or not isinstance(kept["cell"], dict):
+        raise TypeError("no cell")
+    for versions in (kept["versions"], *kept.get("resumed_with", [])):
+        if not isinstance(versions, dict):
+            raise TypeError("no versions")
+    for row in (*kept["evaluations"], *kept["training"]):
+        if not isinstance(row, dict) or set(row) != ROW:
+            raise TypeError(f"the row {row!r}")
+
+
+def forget_checkpoints(folder: Path) -> None:
+    """Of a finished cell: nobody goes on from them."""
+    shutil.rmtree(folder / "run" / "checkpoints", ignore_errors=True)
 
 
 def failed(folder: Path, message: str) -> None:
@@ -109,6 +134,7 @@ def failed(folder: Path, message: str) -> None:
 
 
 def room(cell: Cell) -> Room:
+    # The frames of other environments outside of JAX are known only when one is made, which may run anybody's code.
     return room_needed(cell.replay_size if cell.is_atari else 0)
 
 
@@ -116,10 +142,10 @@ def _row(step: int, policy: str, returns: np.ndarray) -> dict[str, Any]:
     return {"step": int(step), "policy": policy, "mean": float(np.mean(returns)), "episodes": len(returns)}
 
 
-def _unseen(evaluations: list[dict[str, Any]], steps: int) -> list[str]:
+def _unseen(evaluations: list[dict[str, Any]], steps: int, policies: tuple[str, ...] = ("greedy", "own")) -> list[str]:
     """Policies that were not evaluated at the end of training; compiled environments never are."""
     seen = {row["policy"] for row in evaluations if row["step"] >= steps}
-    return [policy for policy in ("greedy", "own") if policy not in seen]
+    return [policy for policy in policies if policy not in seen]
 
 
 def _periods(evaluations: dict[str, np.ndarray]) -> list[dict[str, Any]]:
