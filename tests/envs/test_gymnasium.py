@@ -220,7 +220,11 @@ def test_a_run_goes_on_exactly(tmp_path: Path) -> None:
 def test_a_run_goes_on_for_longer_with_the_times_it_began_with(tmp_path: Path) -> None:
     assert small_run(tmp_path / "run", steps=150).config["agent"]["warmup"] == 7
     longer = small_run(tmp_path / "run", steps=300, resume=True)
-    assert (longer.config["agent"]["warmup"], int(longer.metrics["step"].max())) == (7, 300)
+    assert (longer.config["agent"]["warmup"], int(longer.metrics["step"].max()), longer.config["steps"]) == (
+        7,
+        300,
+        300,
+    )
 
 
 def test_a_run_that_cannot_be_repeated_does_not_go_on(tmp_path: Path) -> None:

@@ -65,12 +65,15 @@ class RunDirectory:
     def begin(self, config: dict[str, Any]) -> None:
         write_atomically(self.path / CONFIG, to_json(config, digits=17))
 
-    def note_versions(self, versions: dict[str, str]) -> None:
-        """Those a run goes on with, where it has not had them yet."""
+    def note_start(self, versions: dict[str, str], steps: int) -> None:
+        """What a run goes on with: versions it has not had yet, and how long it is to be now."""
         config = self.config
         later = config.get("resumed_with", [])
         if versions not in (config.get("versions"), *later):
-            self.begin(config | {"resumed_with": [*later, versions]})
+            later = [*later, versions]
+        noted = config | {"steps": steps} | ({"resumed_with": later} if later else {})
+        if noted != config:
+            self.begin(noted)
 
     @property
     def config(self) -> dict[str, Any]:

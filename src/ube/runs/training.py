@@ -108,7 +108,7 @@ def train(
             raise UsageError(f"{path} exists and is not empty: --resume goes on with it, --out chooses another place")
         else:
             _same_run(directory, content, hosted)
-            directory.note_versions(content["versions"])
+            directory.note_start(content["versions"], steps)
             if directory.finished(steps) and not (hosted and checkpoints.any):
                 say(f"{path} is finished")
                 session.close()
