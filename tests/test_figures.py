@@ -73,15 +73,18 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_writes_results_and_figures_and_repeats_to_the_bit(name: str, tmp_path: Path) -> None:
-    """Where cells are kept, from those: that training itself repeats is tested in test_learning_cells and test_hosted."""
+    """Where cells are kept, from those: that training itself repeats, and that seeds matter to it, is tested in
+    test_learning_cells, test_loop and test_hosted."""
     seen: list[tuple[str, int, int]] = []
     first = reproduce(name, tmp_path / "a", progress=lambda *step: seen.append(step))
     if EXPERIMENTS[name].keeps_cells:
         shutil.copytree(tmp_path / "a" / name / "cells", tmp_path / "b" / name / "cells")
     second = reproduce(name, tmp_path / "b", progress=lambda *step: None)
-    other = reproduce(name, tmp_path / "c", seed=7, progress=lambda *step: None)
     assert first["summary"] == second["summary"]
-    assert (first["summary"] == other["summary"]) == EXPERIMENTS[name].reads_collected
+    if not EXPERIMENTS[name].keeps_cells or name == "sparse":
+        other = reproduce(name, tmp_path / "c", seed=7, progress=lambda *step: None)
+        assert (first["summary"] == other["summary"]) == EXPERIMENTS[name].reads_collected
+        assert other["command"] == f"ube reproduce {name} --scale quick --seed 7"
     assert all(done == total for what, done, total in {what: (what, d, t) for what, d, t in seen}.values())
     folder = tmp_path / "a" / name
     assert json.loads((folder / "results.json").read_text()) == first
@@ -89,7 +92,6 @@ def test_every_experiment_writes_results_and_figures_and_repeats_to_the_bit(name
         assert set(line) == {"agent", "setting", "metric", "value", "low", "high"}
     assert EXPERIMENTS[name].headline(first)
     assert first["command"] == f"ube reproduce {name} --scale quick"
-    assert other["command"] == f"ube reproduce {name} --scale quick --seed 7"
     for figure in first["figures"]:
         assert (folder / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
         drawn = (folder / f"{figure}.svg").read_bytes()

@@ -89,7 +89,7 @@ def test_what_is_filmed_is_what_was_played(run: Run) -> None:
         (["--envs", "3"], "n_envs=3: a divisor or a multiple of update_period=4"),
         (["--evaluation-policy", "best"], "evaluation_policy='best': choose one of greedy"),
         (["--checkpoint-minutes", "0"], "checkpoint_minutes=0.0: it must be positive"),
-        (["--evaluate-every", "8"], "restart_every=2: a multiple of 4"),
+        (["--evaluate-every", "8"], "evaluate_every=2 decisions: whole rounds are 4; take 4"),
         (["--set", "replay_size=2000000000"], "replay_size"),
     ],
 )

@@ -134,7 +134,8 @@ def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env
         name, shape, seen.dtype, low, high, choices.number, open_games, seen.shape, frame_stack, 1, None,
         limit or LONGEST, EVALUATE_EVERY, EVALUATION_STEPS, many or (1 if made else None), made,
         lambda: calibrated(open_games, many or 1, seen, frame_stack, choices.number), seen.encode, choices.decode,
-        max(int(REPLAY_BYTES / size), 1_000), True, notes, defaults=OF_NUMBERS,
+        max(int(REPLAY_BYTES / size), 1_000), True, notes,
+        defaults={} if seen.dtype == np.bool_ else OF_NUMBERS,
     )  # fmt: skip
 
 
