@@ -106,6 +106,7 @@ def test_markdown_links_to_the_files_of_a_comparison(finished: Path, tmp_path: P
         assert (tmp_path / link).resolve() == (finished / name).resolve()
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_goes_on_where_it_was(copy: Path, finished: Path, tmp_path: Path) -> None:
     """Its processes must not begin it again, and what is done is not done again."""
     (gone,) = copy.glob("cells/DeepSea-v0-dqn-seed1-*")

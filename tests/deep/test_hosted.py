@@ -176,7 +176,10 @@ def end_key(keys: Any, step: int) -> Any:
     return jax.random.split(jax.random.fold_in(keys["end"], step), 1)[0]
 
 
-@pytest.mark.parametrize("agent", ["dqn", "ube-nstep", "bonus", "ube-deep"])
+SLOW = [pytest.param(agent, marks=pytest.mark.slow) for agent in ("dqn", "bonus")]
+
+
+@pytest.mark.parametrize("agent", ["ube-nstep", "ube-deep", *SLOW])
 def test_a_run_is_that_of_a_plain_loop(agent: str) -> None:
     run = session(agent)
     parts = list(run.run(200, 40))

@@ -59,7 +59,9 @@ def test_observing_moves_u_and_leaves_q_alone() -> None:
 
 
 @pytest.mark.parametrize("preset", UBE_PRESETS)
-@pytest.mark.parametrize(("scale", "clip"), [(SCALE, np.inf), (-SCALE, np.inf), (SCALE, 1.0)])
+@pytest.mark.parametrize(
+    ("scale", "clip"), [(SCALE, np.inf), (-SCALE, np.inf), pytest.param(SCALE, 1.0, marks=pytest.mark.slow)]
+)
 def test_u_is_finite_and_never_negative_whatever_the_reward(preset: str, scale: float, clip: float) -> None:
     carry, log = played(session(preset, reward_clip=clip), 300, scale=scale)
     assert np.isfinite(log.u).all()

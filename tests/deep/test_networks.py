@@ -40,7 +40,10 @@ def nature(params: Any, x: jax.Array) -> jax.Array:
     return jnp.maximum(flat @ params["last_kernel"].T + params["last_bias"][:, 0], 0.0)
 
 
-@pytest.mark.parametrize("shape", [(84, 84, 4), (41, 50, 1)])  # the second does not divide by the strides
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param((84, 84, 4), marks=pytest.mark.slow), (41, 50, 1)],  # the second does not divide by the strides
+)
 def test_the_nature_network_is_three_convolutions_and_a_hidden_layer(shape: tuple[int, ...]) -> None:
     x = jax.random.normal(jax.random.key(0), (2, *shape))
     params = randomised(NatureCNN(), x)

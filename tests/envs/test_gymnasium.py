@@ -171,7 +171,7 @@ def test_bytes_that_stay_small_are_symbols(largest: int, expected: float) -> Non
     assert high[147:] == [1.0] * 4
 
 
-@pytest.mark.parametrize("agent", ["ube-1step", "ube-deep"])
+@pytest.mark.parametrize("agent", ["ube-deep", pytest.param("ube-1step", marks=pytest.mark.slow)])
 def test_what_rewards_are_counted_in_changes_nothing(agent: str, tmp_path: Path) -> None:
     runs = [
         ube.train(Clock, agent, 300, env_args={"pays": pays}, out=tmp_path / f"{pays}", overrides={"hidden": (8,)})
@@ -190,7 +190,7 @@ def test_what_rewards_are_counted_in_changes_nothing(agent: str, tmp_path: Path)
 # ---------------------------------------------------------------- whole runs
 
 
-@pytest.mark.parametrize("env_id", ["gym/CartPole-v1", "Blackjack-v1"])
+@pytest.mark.parametrize("env_id", ["gym/CartPole-v1", pytest.param("Blackjack-v1", marks=pytest.mark.slow)])
 def test_real_environments_train_and_are_evaluated(env_id: str, tmp_path: Path) -> None:
     schedule = Schedule(evaluate_every=150, evaluation_steps=20)
     run = ube.train(env_id, "ube-deep", 300, out=tmp_path / "run", schedule=schedule, overrides={"hidden": (8,)})

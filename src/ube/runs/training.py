@@ -108,12 +108,12 @@ def train(
             raise UsageError(f"{path} exists and is not empty: --resume goes on with it, --out chooses another place")
         else:
             _same_run(directory, content, hosted)
-            directory.note_start(content["versions"], steps)
             if directory.finished(steps) and not (hosted and checkpoints.any):
                 say(f"{path} is finished")
                 session.close()
                 return Run(directory, plan.source)
             _go_on(session, directory, checkpoints, say)
+            directory.note_start(content["versions"], steps)
         try:
             _learn(session, directory, checkpoints, steps, chunk, schedule, callback, interrupted)
         except Exception as error:  # also of a callback
