@@ -33,7 +33,7 @@ def main() -> None:
     assert isinstance(env, HostedEnvironment)
     session = HostedSession(env, agent_config("dqn"), seed=0)
     loop, rng = session.loop, np.random.default_rng(0)
-    frames = rng.integers(0, 256, (BATCH, 5, 84, 84), dtype=np.uint8)
+    frames = rng.integers(0, 256, (BATCH, 5, *env.frame_shape), dtype=np.uint8)
     ones = np.ones(BATCH, np.float32)
     zeros = np.zeros(BATCH, np.int32)
     sample = jax.device_put(Sample(frames, zeros + 3, zeros, ones, ones, zeros.astype(np.uint32)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -24,6 +25,46 @@ class MLP(nn.Module):
         return x
 
 
+@jax.custom_vjp
+def convolved_frames(kernel: jax.Array, bias: jax.Array, x: jax.Array) -> jax.Array:
+    """relu of the convolution of stride 1 of x (channels, height, width, batch), for frames: x gets no gradient.
+
+    kernel (filters, reach·reach·channels). One product for all positions in the window, whose results are shifted and
+    added: x, which is large next to the number of filters, is read once, where patches would copy it reach² times.
+    """
+    reach = _reach(kernel, x)
+    filters, (channels, height, width, batch) = len(kernel), x.shape
+    rows, columns = height - reach + 1, width - reach + 1
+    each = kernel.reshape(filters, reach * reach, channels).swapaxes(0, 1).reshape(-1, channels)
+    products = (each @ x.reshape(channels, -1)).reshape(reach, reach, filters, height, width, batch)
+    total = sum(products[i, j, :, i : i + rows, j : j + columns] for i in range(reach) for j in range(reach))
+    return nn.relu(total + bias[:, :, None, None])
+
+
+def _reach(kernel: jax.Array, x: jax.Array) -> int:
+    """Of a square window."""
+    return math.isqrt(kernel.shape[1] // x.shape[0])
+
+
+def _convolved_forward(kernel: jax.Array, bias: jax.Array, x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    y = convolved_frames(kernel, bias, x)
+    return y, (kernel, x, y)
+
+
+def _convolved_backward(kept: tuple[jax.Array, ...], of_y: jax.Array) -> tuple[jax.Array, jax.Array, None]:
+    kernel, x, y = kept
+    channels, reach, filters = len(x), _reach(kernel, x), len(y)
+    of_y = jnp.where(y > 0, of_y, 0.0)
+    before_after = [(i, reach - 1 - i) for i in range(reach)]
+    shifted = [jnp.pad(of_y, ((0, 0), i, j, (0, 0))) for i in before_after for j in before_after]
+    each = jnp.stack(shifted).reshape(reach * reach * filters, -1) @ x.reshape(channels, -1).T
+    of_kernel = each.reshape(reach * reach, filters, channels).swapaxes(0, 1).reshape(kernel.shape)
+    return of_kernel, of_y.sum((1, 2, 3))[:, None], None
+
+
+convolved_frames.defvjp(_convolved_forward, _convolved_backward)
+
+
 class ConvolutionalTrunk(nn.Module):
     """Convolutions as shifted slices and one product, with the batch as the last axis of (channels, height, width, batch).
 
@@ -31,23 +72,30 @@ class ConvolutionalTrunk(nn.Module):
     scale over cores and run as fast in a loop as outside, neither of which XLA's own convolutions and their gradients do.
     """
 
-    def convolved(self, name: str, x: jax.Array, filters: int, size: int, stride: int) -> jax.Array:
-        """relu of the convolution without padding; `size` is a multiple of `stride`."""
+    def convolved(
+        self, name: str, x: jax.Array, filters: int, size: int, stride: int, frames: bool = False
+    ) -> jax.Array:
+        """relu of the convolution without padding; `size` is a multiple of `stride`. `frames` need no gradient."""
         channels, height, width, batch = x.shape
         rows, columns = (height - size) // stride + 1, (width - size) // stride + 1
         reach = size // stride
         tall, wide = rows + reach - 1, columns + reach - 1
         x = x[:, : tall * stride, : wide * stride].reshape(channels, tall, stride, wide, stride, batch)
         x = x.transpose(0, 2, 4, 1, 3, 5).reshape(-1, tall, wide, batch)
+        if frames:
+            return convolved_frames(*self.weights(name, size * size * channels, filters), x)
         shifts = [x[:, i : i + rows, j : j + columns] for i in range(reach) for j in range(reach)]
         patches = jnp.concatenate(shifts).reshape(size * size * channels, -1)
         return self.dense(name, patches, filters).reshape(filters, rows, columns, batch)
 
     def dense(self, name: str, x: jax.Array, width: int) -> jax.Array:
         """relu of a linear layer on columns, (inputs, …) -> (width, …)."""
-        kernel = self.param(f"{name}kernel", nn.initializers.lecun_normal(-1, -2), (width, x.shape[0]))
-        bias = self.param(f"{name}bias", nn.initializers.zeros, (width, 1))
+        kernel, bias = self.weights(name, x.shape[0], width)
         return nn.relu(kernel @ x + bias)
+
+    def weights(self, name: str, inputs: int, outputs: int) -> tuple[jax.Array, jax.Array]:
+        kernel = self.param(f"{name}kernel", nn.initializers.lecun_normal(-1, -2), (outputs, inputs))
+        return kernel, self.param(f"{name}bias", nn.initializers.zeros, (outputs, 1))
 
 
 class MinAtarCNN(ConvolutionalTrunk):
@@ -65,8 +113,9 @@ class NatureCNN(ConvolutionalTrunk):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x.transpose(3, 1, 2, 0)
-        for name, filters, size, stride in (("first_", 32, 8, 4), ("second_", 64, 4, 2), ("third_", 64, 3, 1)):
-            x = self.convolved(name, x, filters, size, stride)
+        x = self.convolved("first_", x, 32, 8, 4, frames=True)
+        x = self.convolved("second_", x, 64, 4, 2)
+        x = self.convolved("third_", x, 64, 3, 1)
         return self.dense("last_", x.reshape(-1, x.shape[-1]), 512).T
 
 
