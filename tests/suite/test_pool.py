@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ube import RunError, UsageError
-from ube.suite.pool import Failure, Pool, _choose
+from ube.suite.pool import MOST_PROGRAMS, Failure, Pool, _choose
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Small:
                 time.sleep(0.01)
         if self.act == "wait":
             time.sleep(0.1)
+        if self.act == "process":
+            return str(os.getpid())
         self.note("ended")
         return os.environ["OMP_NUM_THREADS"] + os.environ.get("SAID", "")
 
@@ -76,6 +78,19 @@ def test_a_task_that_fails_or_dies_takes_nothing_else_with_it(tmp_path: Path) ->
     assert "ZeroDivisionError: over a stone" in outcomes["stumble"].message
     assert isinstance(outcomes["die"], Failure)
     assert outcomes["die"].message.startswith("its process died (exit code -9")
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_has_compiled_enough_programs_makes_room_for_another(tmp_path: Path) -> None:
+    """XLA keeps what it compiled; a process that went through some forty programs ran out of memory maps."""
+    programs = [str(number) for number in range(MOST_PROGRAMS + 1)]
+    with Pool(1) as pool:
+        tasks = [Small(p + which, tmp_path / "log", "process", program=p) for p in programs for which in "ab"]
+        processes = list(finish(pool, *tasks).values())
+        assert len(pool.workers) == 1
+    assert len(set(processes[: 2 * MOST_PROGRAMS])) == 1
+    assert len(set(processes[2 * MOST_PROGRAMS :])) == 1
+    assert len(set(processes)) == 2
     assert multiprocessing.active_children() == []
 
 

@@ -23,6 +23,8 @@ from ube.errors import RunError, UsageError
 
 GRACE = 60.0
 """Seconds that a task is given to keep what it has when all is to stop."""
+MOST_PROGRAMS = 10
+"""That a process compiles in its life: XLA gives back neither their memory nor their maps, of which there is an end."""
 
 
 class Task(Protocol):
@@ -54,6 +56,8 @@ class _Worker:
     pipe: Connection
     program: str = ""
     """Of its last task, which it need not compile again."""
+    programs: int = 0
+    """So far."""
 
 
 class Pool:
@@ -113,7 +117,7 @@ class Pool:
                 if running and not self._fit([task, *running]):
                     waiting[task.program].appendleft(task)
                     break
-                if not self._ask(idle.pop() if idle else self._start(), task):
+                if not self._ask(self._worker_for(task, idle), task):
                     waiting[task.program].appendleft(task)
             ready = wait(list(self.busy))
             for pipe in [pipe for pipe in self.busy if pipe in ready]:
@@ -130,6 +134,17 @@ class Pool:
     def _fit(self, tasks: list[Task]) -> bool:
         return self.memory is None or sum(task.memory for task in tasks) <= self.memory
 
+    def _worker_for(self, task: Task, idle: list[_Worker]) -> _Worker:
+        """One of the idle; a new one where there is none, or in the place of one that has compiled enough."""
+        if not idle:
+            return self._start()
+        worker = idle.pop()
+        if worker.program == task.program or worker.programs < MOST_PROGRAMS:
+            return worker
+        worker.process.terminate()
+        self._buried(worker)
+        return self._start()
+
     def _ask(self, worker: _Worker, task: Task) -> bool:
         """Whether it is alive."""
         try:
@@ -137,6 +152,7 @@ class Pool:
         except ConnectionError:
             self._buried(worker)
             return False
+        worker.programs += worker.program != task.program
         worker.program = task.program
         self.busy[worker.pipe] = worker, task
         return True
