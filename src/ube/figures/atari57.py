@@ -350,6 +350,7 @@ EXPERIMENT = Experiment(
     plots={"atari57": plot_over_training, "atari57-games": plot_games},
     headline=headline,
     charts=charts,
+    digits=9,  # the paper prints 28,662.58 percent
     reads_collected=True,
 )
 
@@ -365,5 +366,6 @@ MONTEZUMA_EXPERIMENT = Experiment(
     plots={"montezuma": plot_montezuma},
     headline=partial(rows_of_metrics, metrics=("score_percent",)),
     charts=charts,
+    digits=9,  # the paper prints 28,662.58 percent
     reads_collected=True,
 )
