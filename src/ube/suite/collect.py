@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ube.errors import UsageError
-from ube.files import write_atomically
+from ube.files import to_json, write_atomically
 from ube.suite.cells import FRAME_SKIP, Cell, Suite
 from ube.suite.work import done, folder_of
 
@@ -56,7 +56,7 @@ def collect(suite: Suite, folder: Path) -> Collected:
         if kept is None:
             missing.append(cell)
             continue
-        if kept.get("cell") != json.loads(json.dumps(cell.spec)):
+        if kept["cell"] != json.loads(to_json(cell.spec, digits=17)):
             raise UsageError(f"{folder_of(folder, cell)} is of another cell than its name says: remove it")
         if kept.get("config_digest", cell.config_digest) != cell.config_digest:
             raise UsageError(
