@@ -82,6 +82,10 @@ def test_without_runs_the_papers_tables_come_out_again(tmp_path: Path) -> None:
     table = next(t for t in summary_tables(EXPERIMENTS["atari57"].headline(results)) if "percent" in t.title)
     assert table.columns == ["games", "mean", "median", "above human"]
     assert table.rows[0] == ["dqn (paper)", "57", "688.60", "79.41", "21"]  # as the paper prints it
+    second = next(t for t in summary_tables(EXPERIMENTS["atari57"].headline(results)) if t.corner == "game")
+    printed = {cells[0]: cells[1:] for cells in second.rows}
+    assert printed["alien"] == ["40.96", "28.13", "46.90", "43.61"]
+    assert printed["atlantis"] == ["28,662.58", "14,382.27", "28,655.71", "6,889.77"]
     assert EXPERIMENTS["atari57"].charts(results) == []
     assert results["seeds"]["count"] == 0
 

@@ -41,6 +41,19 @@ def test_the_interval_of_an_improvement_is_that_of_rliable() -> None:
     assert (found.low, found.high) == pytest.approx(RLIABLE["improvement_interval"], abs=0.02)
 
 
+def test_the_intervals_of_a_profile_are_those_of_each_threshold() -> None:
+    thresholds = RLIABLE["thresholds"]
+    shares, low, high = stats.profile_intervals(A, thresholds, rng=np.random.default_rng(5), resamples=300)
+    np.testing.assert_array_equal(shares, stats.profile(A, thresholds))
+    for i, threshold in enumerate(thresholds):
+        alone = stats.bootstrap(
+            lambda scores, at=threshold: stats.profile(scores, [at])[0], A, rng=np.random.default_rng(5), resamples=300
+        )
+        assert (shares[i], low[i], high[i]) == alone
+    with pytest.raises(TypeError):  # one number: a whole profile has an interval at each threshold
+        stats.bootstrap(lambda scores: stats.profile(scores, thresholds), A, rng=np.random.default_rng(5))  # type: ignore[arg-type,return-value]
+
+
 def test_runs_are_drawn_within_tasks_from_the_generator_alone() -> None:
     constant = np.tile([1.0, 100.0], (4, 1))  # no spread within a task
     assert stats.bootstrap(stats.mean, constant, rng=np.random.default_rng(0), resamples=50) == (50.5, 50.5, 50.5)

@@ -10,6 +10,7 @@ from ube.deep.config import PRESETS
 from ube.deep.learner import Knobs
 from ube.suite import read_suite, shipped
 from ube.suite.cells import KNOBS, _config_digest, parsed
+from ube.suite.work import room
 
 SMALL = """
 about = "small"
@@ -97,6 +98,24 @@ def test_the_id_changes_with_anything_that_decides_the_result() -> None:
     assert len(ids) == 3
 
 
+def test_what_a_cell_needs_is_no_part_of_what_is_asked() -> None:
+    (plain, *_), (large, *_) = (
+        parsed("a", SMALL.replace("seeds = [3, 5]", f"seeds = [3, 5]\n{needs}"), "a").cells
+        for needs in ("", "cpus = 2\ngpus = 0.5\nmemory_gb = 8")
+    )
+    assert large.id == plain.id
+    assert (large.cpus, large.gpus, room(large).memory) == (2, 0.5, 8e9)
+    assert room(plain).memory < room(large).memory
+    assert room(plain).disk == room(large).disk
+
+
+def test_a_suite_has_an_end() -> None:
+    block = "\n[[cells]]\n" + 'envs = ["DeepSea-v0"]\nagents = ["dqn"]\nsteps = 10\n'
+    many = "".join(f"{block}seeds = 40_000\nset = {{ beta = 0.{i} }}\n" for i in (1, 2, 3))
+    with pytest.raises(UsageError, match=r"x.toml, line 17: more than 100,000 cells: make two suites of it"):
+        parsed("x", many, "x.toml")
+
+
 def test_a_changed_preset_changes_the_digest_of_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = parsed("a", SMALL, "a").cells[0]
     before = cell.config_digest
@@ -133,6 +152,17 @@ def test_a_changed_preset_changes_the_digest_of_its_config(monkeypatch: pytest.M
         (('envs = ["DeepSea-v0"]', 'envs = "DeepSea-v0"'), r"line 5: envs = 'DeepSea-v0': give a list of names"),
         (('about = "small"', 'abuot = "small"'), r"line 2: 'abuot' means nothing here: did you mean about"),
         (('about = "small"', 'about = "small'), r"x.toml is not TOML: .* \(at line 2, column"),
+        (("seeds = [3, 5]", "seeds = 200_000_000"), r"line 7: seeds = 200000000: give how many, at most 100,000"),
+        (("seeds = [3, 5]", f"seeds = {10**30}"), r"line 7: seeds = 10+: give how many"),
+        (("seeds = [3, 5]", "seeds = 50_000"), r"line 7: a block of 200,000 cells: a suite has at most 100,000"),
+        (("steps = 200", f"steps = {10**30}"), r"line 8: steps = 10+: give a whole number, at least 1 and below"),
+        (("DeepSea-v0", "Deep\\u0000Sea"), r"line 5: envs: 'Deep\\x00Sea' is no name of one line"),
+        (("DeepSea-v0", "x" * 101), r"line 5: envs: 'x+' is no name of one line with at most 100 letters"),
+        (("seeds = [3, 5]", "memory_gb = 0"), r"line 7: memory_gb = 0: give a number from 0.1 on"),
+        (("seeds = [3, 5]", "gpus = nan"), r"line 7: gpus = nan: give a number from 0 on, such as 0.25"),
+        (('protocol = "dopamine"', "[cells.set]\nbeta = 0.1\nhiden = [4]"), r"line 20: 'hiden' is not a field"),
+        (('protocol = "dopamine"', "[cells.grid]\nn = [1]\nbeta = 0.1"), r"line 20: beta = 0.1: a grid has lists"),
+        (('protocol = "dopamine"', '[cells.grid]\n"beta" = [0.1, -2.0]'), r"line 19: beta=-2.0: "),
         (("[[cells]]", "[cells]"), r"x.toml is not TOML|needs at least one block"),
     ],
 )  # fmt: skip
@@ -150,6 +180,8 @@ def test_a_file_that_is_not_there_or_no_suite(tmp_path: Path) -> None:
     (tmp_path / "empty.toml").write_text("")
     with pytest.raises(UsageError, match=r"empty.toml: a suite needs at least one block"):
         read_suite(str(tmp_path / "empty.toml"))
+    (tmp_path / "notepad.toml").write_bytes(b"\xef\xbb\xbf" + SMALL.replace("\n", "\r\n").encode())
+    assert read_suite(str(tmp_path / "notepad.toml")).cells == parsed("notepad", SMALL, "").cells
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"bytes.toml: .*decode"):
         read_suite(str(tmp_path / "bytes.toml"))

@@ -4,7 +4,10 @@ import csv
 import fcntl
 import json
 import os
+import platform
+import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +25,7 @@ from ube.cli import main
 from ube.runs.directory import RunDirectory
 from ube.suite import Suite, collect, run_suite, status
 from ube.suite.cells import parsed
-from ube.suite.execute import _check_fits, _left
+from ube.suite.execute import _check_fits, _left, _reached
 from ube.suite.plan import Rate, costs, measured, room_at_once, seconds_of, warnings
 from ube.suite.pool import GRACE, Failure, answer
 from ube.suite.status import lines, seconds_left
@@ -367,14 +370,48 @@ def test_results_of_two_versions_are_never_mixed(finished: Path, tmp_path: Path)
         collect(suite(), tmp_path)
 
 
+def test_a_suite_that_was_begun_by_another_version_is_not_gone_on_with(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = suite()
+    monkeypatch.setattr("ube.suite.execute.Pool", HereAndNow)
+    monkeypatch.setattr("ube.suite.execute.versions", lambda: {"ube": "9.9", "python": platform.python_version()})
+    assert run_suite(whole, finished).finished == 3  # there is nothing left to mix
+    for name in (DONE, "run/config.json"):  # one is done, one was only begun
+        for cell in whole.cells[:2]:
+            path = folder_of(tmp_path, cell) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if name != DONE or cell is whole.cells[0]:
+                path.write_text((folder_of(finished, cell) / name).read_text())
+    with pytest.raises(
+        UsageError, match=r"holds 2 cells of other versions, such as ube [\d.]+, and here is ube 9.9: .* \(--out\)"
+    ):
+        run_suite(whole, tmp_path)
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"versions": {"ube": "9.9"}, "resumed_with": [{"ube": "9.8"}]}))
+    with pytest.raises(UsageError, match=r"holds 2 cells of other versions"):
+        run_suite(whole, tmp_path)
+    path.write_text("{")  # its own failure, if it is one
+    with pytest.raises(UsageError, match=r"holds 1 cells of other versions"):
+        run_suite(whole, tmp_path)
+
+
+def test_a_cell_with_infinity_is_known_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has none: done.json says null."""
+    monkeypatch.setattr("ube.runs.train", lambda *asked, **more: Ended())
+    unclipped = suite(TINY.replace("hidden = [4]", "hidden = [4], reward_clip = inf").replace("seeds = 3", "seeds = 1"))
+    CellTask(unclipped.cells[0], tmp_path).run()
+    assert collect(unclipped, tmp_path).rows
+
+
 def test_what_a_suite_costs_by_hand() -> None:
     text = SMALL_ATARI
     cell = parsed("a", text, "a").cells[0]
     assert seconds_of(cell, Rate(training=10.0, evaluation=50.0)) == 1_000 / 10 + 2 * 2 * 100 / 50
     found = costs(parsed("a", text, "a"), {cell.kind: Rate(10.0, 50.0)})
-    assert [(cost.agent, cost.cells, cost.decisions) for cost in found] == [("dqn", 2, 2_000)]
+    assert [cost[:4] for cost in found] == [("dqn", 2, 2_000, 8_000), ("all", 2, 2_000, 8_000)]
     assert found[0].hours == pytest.approx(2 * 108 / 3600)
-    (paper,) = costs(parsed("a", text, "a"), 400.0)
+    paper, _ = costs(parsed("a", text, "a"), 400.0)
     assert paper.hours == pytest.approx(2 * 4_000 / 400 / 3600)
 
 
@@ -402,6 +439,19 @@ def test_rates_are_measured_once(tmp_path: Path) -> None:
         measured(suite(BROKEN), tmp_path, 1, anew=False, say=said.append)
 
 
+def test_damaged_rates_are_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ube.suite.plan.Pool", HereAndNow)
+    monkeypatch.setattr("ube.suite.plan.Measure.run", lambda task: Rate(2.0, 3.0))
+    said: list[str] = []
+    path = tmp_path / "rates.json"
+    found = measured(suite(), tmp_path, 1, anew=False, say=said.append)
+    kept = json.loads(path.read_text())
+    for bad in ({"a": 3}, {"a": [1]}, {"a": [0.0, 1.0]}, {"a": ["x", 1.0]}, [1]):
+        path.write_text(json.dumps(kept | {"rates": bad}))
+        assert measured(suite(), tmp_path, 1, anew=False, say=said.append) == found
+        assert said[-2] == f"{path} cannot be read: measuring anew"
+
+
 def test_what_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = room_at_once(parsed("a", SMALL_ATARI, "a"), workers=4)
     assert needed.memory == pytest.approx(2 * (1.5e9 + 7.064e9), rel=1e-3)  # there are only two cells
@@ -420,6 +470,7 @@ def test_plan_status_and_bad_input_from_the_command(tmp_path: Path, capsys: pyte
     shown = capsys.readouterr().out
     assert "684 cells" in shown
     assert "1,368" in shown  # 171 runs of 8 days
+    assert "136,800,000,000" in shown  # frames of all
     main(["suite", "status", "demo", "--all", "--out", str(tmp_path)])
     shown = capsys.readouterr().out
     assert shown.count("waiting  0 of 5,000") == 6
@@ -447,6 +498,33 @@ def test_plan_status_and_bad_input_from_the_command(tmp_path: Path, capsys: pyte
         main(["suite", "run", "demo", "--out", str(tmp_path / "file")])
     assert stop.value.code == 2
     assert f"ube: cannot write to {tmp_path}/file/demo (" in capsys.readouterr().err
+
+
+def test_what_listens_there_but_is_no_ray_is_told_apart() -> None:
+    """Ray would try for minutes, and print warnings meanwhile."""
+    answers = {b"HTTP/1.1 400 Bad Request\r\n": "is no Ray cluster", b"": "is no Ray cluster", HTTP2: None}
+    for answered, message in answers.items():
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            peer = threading.Thread(target=_answer_once, args=(server, answered))
+            peer.start()
+            address = f"127.0.0.1:{server.getsockname()[1]}"
+            if message is None:
+                _reached(address)
+            else:
+                with pytest.raises(
+                    UsageError, match=f"what answers at {address} {message}: give the port of `ray start"
+                ):
+                    _reached(address)
+            peer.join()
+
+
+HTTP2 = b"\x00\x00\x12\x04\x00\x00\x00\x00\x00"
+
+
+def _answer_once(server: socket.socket, answer: bytes) -> None:
+    with server.accept()[0] as peer:
+        assert peer.recv(100).startswith(b"PRI * HTTP/2.0")
+        peer.sendall(answer)
 
 
 COMMAND = """
@@ -489,6 +567,41 @@ def test_ctrl_c_stops_a_suite_cleanly_and_it_goes_on(tmp_path: Path) -> None:
     straight = CellTask(cell, tmp_path / "straight").run()
     assert straight is not None
     assert (ended["training"], ended["evaluations"]) == (straight["training"], straight["evaluations"])
+
+
+@pytest.mark.slow
+def test_workers_killed_again_and_again_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
+    text = LONG.replace("seeds = 1", "seeds = 2")
+    long, rng, ended = parsed("long", text, "long.toml"), random.Random(0), threading.Event()
+    kills = 0
+
+    def kill() -> None:
+        nonlocal kills
+        before: dict[str, int] = {}
+        while not ended.wait(rng.uniform(0.2, 2.0)):
+            running = [one for one in status(long, tmp_path) if one.state == "running" and one.step]
+            further = [one for one in running if one.step > before.get(one.cell.id, 0)]
+            if further and kills < 10:
+                victim = rng.choice(further)
+                before[victim.cell.id] = victim.step
+                os.kill(int((folder_of(tmp_path, victim.cell) / ".lock").read_text()), signal.SIGKILL)
+                kills += 1
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    said: list[str] = []
+    outcome = run_suite(long, tmp_path, workers=2, checkpoint_minutes=1e-9, said=said.append)
+    ended.set()
+    killer.join()
+    assert kills > 2
+    assert (outcome.finished, outcome.failures) == (2, {})
+    assert sorted(said) == sorted(f"{cell.id} is done" for cell in long.cells)
+    for cell in long.cells:
+        straight = CellTask(cell, tmp_path / "straight").run()
+        killed = done(folder_of(tmp_path, cell))
+        assert straight is not None
+        assert killed is not None
+        assert (killed["training"], killed["evaluations"]) == (straight["training"], straight["evaluations"])
 
 
 def test_status_of_ten_thousand_cells(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ class Experiment:
     maps: Callable[[Results], dict[str, Any] | None] = lambda results: None
     """Grids through which the page has a slider: title, size, labels of the grids, those with same_colours, looks (grid by
     grid, and the episode)."""
+    digits: int = 6
+    """Significant ones of every number in the results file."""
     reads_collected: bool = False
     """Nothing is run: settings["collected"] is a file of `ube suite collect`, or None."""
     keeps_cells: bool = False

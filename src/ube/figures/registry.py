@@ -79,7 +79,7 @@ def reproduce(
         "summary": outcome["summary"],
         "data": outcome["data"],
     }
-    text = to_json(results)
+    text = to_json(results, experiment.digits)
     results = json.loads(text)  # what is drawn and printed is what is written
     draw_figures(results, folder)
     write_atomically(folder / "results.json", text)

@@ -52,14 +52,14 @@ def cell(row: dict[str, Any]) -> str:
     """Value and interval; a time that was never reached is 'never', unless nobody tried."""
     if row["value"] is None:
         return "not run" if row["setting"].get("not_run") else "never"
-    shown = _percent if row["metric"] == "percent_of_human" else number
+    shown = _percent if row["metric"] in ("percent_of_human", "score_percent") else number
     value, low, high = (shown(row[key]) for key in ("value", "low", "high"))
     return value if row["low"] is None and row["high"] is None else f"{value} ({low} to {high})"
 
 
 def _percent(value: Any) -> str:
-    """As the paper prints its first table; counts of games stand in it as well."""
-    return number(value) if value is None or float(value).is_integer() else f"{value:,.2f}"
+    """As the paper prints its tables; counts of games stand in the first as well."""
+    return number(value) if value is None or isinstance(value, int) else f"{value:,.2f}"
 
 
 def number(value: Any) -> str:

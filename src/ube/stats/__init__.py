@@ -12,9 +12,10 @@ from ube.stats.robust import (
     optimality_gap,
     probability_of_improvement,
     profile,
+    profile_intervals,
 )
 
 __all__ = [
     "Estimate", "atari", "bootstrap", "iqm", "mean", "mean_interval", "mean_intervals", "median", "optimality_gap",
-    "probability_of_improvement", "profile",
+    "probability_of_improvement", "profile", "profile_intervals",
 ]  # fmt: skip

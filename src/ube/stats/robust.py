@@ -76,9 +76,19 @@ def bootstrap(
 ) -> Estimate:
     """`statistic(*scores)` with a 95 % percentile interval: runs are drawn again within each task, never across them."""
     _check(*scores)
-    again = [statistic(*(_resampled(one, rng) for one in scores)) for _ in range(resamples)]
+    again = [float(statistic(*(_resampled(one, rng) for one in scores))) for _ in range(resamples)]
     low, high = np.quantile(again, [0.025, 0.975])
-    return Estimate(statistic(*scores), float(low), float(high))
+    return Estimate(float(statistic(*scores)), float(low), float(high))
+
+
+def profile_intervals(
+    scores: np.ndarray, thresholds: Sequence[float] | np.ndarray, *, rng: np.random.Generator, resamples: int = 2_000
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`profile` with the ends of a 95 % interval at each threshold, as `bootstrap` makes them."""
+    _check(scores)
+    again = [profile(_resampled(scores, rng), thresholds) for _ in range(resamples)]
+    low, high = np.quantile(again, [0.025, 0.975], axis=0)
+    return profile(scores, thresholds), low, high
 
 
 def _resampled(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -18,8 +18,10 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -31,6 +33,10 @@ from ube.errors import UsageError, nearest
 from ube.stats import atari
 
 ATARI = "atari/"
+_NEEDS = ("cpus", "gpus", "memory_gb")
+MOST_CELLS = 100_000
+LONGEST_NAME = 100
+"""Letters of an environment: it becomes part of a folder's name."""
 FRAME_SKIP = 4
 KNOBS = (
     "beta", "epsilon_start", "epsilon_end", "epsilon_steps", "prior", "u_learning_rate", "trace_decay", "randomised_prior",
@@ -60,8 +66,10 @@ class Cell:
     evaluation_episodes: int = 10
     """After training, by `evaluation_policy`, where that was not evaluated at the end of training."""
     cpus: int = 1
-    """Threads on a cluster; as `gpus`, no part of what is asked."""
+    """Threads on a cluster; as `gpus` and `memory_gb`, no part of what is asked."""
     gpus: float = 0.0
+    memory_gb: float | None = None
+    """That it needs, where what is computed is not enough."""
 
     @property
     def is_atari(self) -> bool:
@@ -71,7 +79,8 @@ class Cell:
     def spec(self) -> dict[str, Any]:
         """All that decides the result."""
         asked = dataclasses.asdict(self)
-        del asked["cpus"], asked["gpus"]
+        for name in _NEEDS:
+            del asked[name]
         return asked
 
     @functools.cached_property
@@ -117,7 +126,7 @@ def shipped() -> dict[str, str]:
     """Names of the suites that come with ube -> what they are for."""
     folder = resources.files("ube") / "data" / "suites"
     files = {file.name.removesuffix(".toml"): file for file in folder.iterdir() if file.name.endswith(".toml")}
-    return {name: tomllib.loads(files[name].read_text())["about"] for name in sorted(files)}
+    return {name: tomllib.loads(files[name].read_text(encoding="utf-8"))["about"] for name in sorted(files)}
 
 
 def read_suite(name: str) -> Suite:
@@ -125,7 +134,7 @@ def read_suite(name: str) -> Suite:
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"{name}: {getattr(error, 'strerror', None) or error}; give the path of a suite's file"
@@ -133,7 +142,9 @@ def read_suite(name: str) -> Suite:
         return parsed(path.stem, text, str(path))
     if name not in shipped():
         raise UsageError(f"no suite {name!r}: {nearest(name, list(shipped()))}; your own is a file that ends in .toml")
-    return parsed(name, (resources.files("ube") / "data" / "suites" / f"{name}.toml").read_text(), f"{name}.toml")
+    return parsed(
+        name, (resources.files("ube") / "data" / "suites" / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml"
+    )
 
 
 def parsed(name: str, text: str, where: str) -> Suite:
@@ -155,19 +166,21 @@ def parsed(name: str, text: str, where: str) -> Suite:
     for number, block in enumerate(blocks):
         try:
             for cell in _block(block):
+                if len(cells) == MOST_CELLS:
+                    raise _Wrong("envs", f"more than {MOST_CELLS:,} cells: make two suites of it")
                 if cell.id in cells:
                     raise _Wrong("envs", f"{cell.env}, {cell.agent}, seed {cell.seed} is there twice")
                 cells[cell.id] = cell
         except _Wrong as wrong:
-            raise UsageError(f"{where}, {_line(text, wrong.field, number)}: {wrong}") from None
+            raise UsageError(f"{where}, {_line(text, *wrong.fields, block=number)}: {wrong}") from None
     return Suite(name, content.get("about", ""), tuple(cells.values()))
 
 
 class _Wrong(Exception):
-    """With a field of a block."""
+    """With a field of a block: a key of `set` or `grid`, if it stands on a line of its own, or else the table."""
 
-    def __init__(self, field: str, message: str):
-        self.field = field
+    def __init__(self, fields: str | tuple[str, ...], message: str):
+        self.fields = (fields,) if isinstance(fields, str) else fields
         super().__init__(message)
 
 
@@ -176,7 +189,7 @@ _TIMES = {"evaluate_every": "evaluate_every", "evaluation_frames": "evaluation_s
 _OF_ATARI = {"evaluate_every": 250_000, "evaluation_steps": 125_000}
 _KEYS = (
     "envs", "agents", "seeds", "steps", "frames", "set", "grid", "protocol", "evaluation_policy", "evaluation_episodes",
-    "cpus", "gpus", *_TIMES,
+    *_NEEDS, *_TIMES,
 )  # fmt: skip
 
 
@@ -191,7 +204,12 @@ def _block(block: dict[str, Any]) -> list[Cell]:
     common: dict[str, Any] = {key: _one_of(block, key) for key in _CHOICES if key in block}
     common |= {key: _whole(block, key, 1) for key in ("evaluation_episodes", "cpus") if key in block}
     if "gpus" in block:
-        common["gpus"] = _share(block, "gpus")
+        common["gpus"] = _number(block, "gpus", 0.0)
+    if "memory_gb" in block:
+        common["memory_gb"] = _number(block, "memory_gb", 0.1)
+    number = math.prod(map(len, (envs, agents, seeds, *grid.values())))
+    if number > MOST_CELLS:
+        raise _Wrong("seeds", f"a block of {number:,} cells: a suite has at most {MOST_CELLS:,}")
     cells = []
     for env, agent, chosen in itertools.product(envs, agents, itertools.product(*grid.values())):
         changes = given | dict(zip(grid, chosen, strict=True))
@@ -201,21 +219,27 @@ def _block(block: dict[str, Any]) -> list[Cell]:
             agent_config(agent, overrides)
         except UsageError as error:
             fixed = {key: value for key, value in overrides.items() if key not in grid}
-            raise _Wrong(_blamed(agent, fixed), str(error)) from None
+            raise _Wrong(_blamed(agent, fixed, overrides), str(error)) from None
         steps = _steps(block, env)
         asked = common | _times(block, env)
         cells += [Cell(env, agent, seed, steps, env_args, overrides, **asked) for seed in seeds]
     return cells
 
 
-def _blamed(agent: str, fixed: dict[str, Any]) -> str:
-    """The field that is wrong by itself. fixed: what does not come from the grid."""
-    for name, changes in {"agents": {}, "set": fixed}.items():
-        try:
-            agent_config(agent, changes)
-        except UsageError:
-            return name
-    return "grid"
+def _blamed(agent: str, fixed: dict[str, Any], overrides: dict[str, Any]) -> tuple[str, ...]:
+    """The field that is wrong by itself. fixed: overrides that do not come from the grid."""
+    if _refused(agent, {}):
+        return ("agents",)
+    alone = [key for key, value in overrides.items() if _refused(agent, {key: value})]
+    return (*alone[:1], "set" if _refused(agent, fixed) else "grid")
+
+
+def _refused(agent: str, changes: dict[str, Any]) -> bool:
+    try:
+        agent_config(agent, changes)
+    except UsageError:
+        return True
+    return False
 
 
 _CHOICES = {"protocol": tuple(PROTOCOLS), "evaluation_policy": ("greedy", "own", "both", "none")}
@@ -257,24 +281,26 @@ def _names(block: dict[str, Any], key: str) -> list[str]:
     names = block.get(key)
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise _Wrong(key, f"{key} = {names!r}: give a list of names, such as {_EXAMPLES[key]}")
+    for name in names:
+        if len(name) > LONGEST_NAME or not name.isprintable():
+            raise _Wrong(key, f"{key}: {name!r} is no name of one line with at most {LONGEST_NAME} letters")
     return names
 
 
 _EXAMPLES = {"envs": '["atari/pong"]', "agents": '["dqn", "ube-1step"]'}
 
 
-def _seeds(block: dict[str, Any]) -> list[int]:
+def _seeds(block: dict[str, Any]) -> Sequence[int]:
     seeds = block.get("seeds", 1)
-    listed = list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds
-    if (
-        not isinstance(listed, list)
-        or not listed
-        or not all(type(seed) is int and 0 <= seed < 2**32 for seed in listed)
-    ):
-        raise _Wrong("seeds", f"seeds = {seeds!r}: give how many, or a list of numbers from 0 on")
-    if len(set(listed)) < len(listed):
+    if type(seeds) is int and 0 < seeds <= MOST_CELLS:
+        return range(seeds)
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
+        raise _Wrong(
+            "seeds", f"seeds = {seeds!r}: give how many, at most {MOST_CELLS:,}, or a list of numbers from 0 on"
+        )
+    if len(set(seeds)) < len(seeds):
         raise _Wrong("seeds", f"seeds = {seeds!r}: each may be there once")
-    return listed
+    return seeds
 
 
 def _table(block: dict[str, Any], key: str) -> dict[str, Any]:
@@ -283,7 +309,9 @@ def _table(block: dict[str, Any], key: str) -> dict[str, Any]:
         raise _Wrong(key, f'{key} = {table!r}: give a table, such as {{ beta = 0.1, "env.size" = 20 }}')
     for name, value in table.items():
         if not _is_plain(value):
-            raise _Wrong(key, f"{name} = {value}: give a number, text, true or false, or a list of them; no date")
+            raise _Wrong(
+                (name, key), f"{name} = {value}: give a number, text, true or false, or a list of them; no date"
+            )
     return table
 
 
@@ -295,30 +323,30 @@ def _is_plain(value: Any) -> bool:
 
 def _values(key: str, values: Any) -> list[Any]:
     if not isinstance(values, list) or not values:
-        raise _Wrong("grid", f"{key} = {values!r}: a grid has lists of values")
+        raise _Wrong((key, "grid"), f"{key} = {values!r}: a grid has lists of values")
     return values
 
 
 def _whole(block: dict[str, Any], key: str, least: int) -> int:
     value = block[key]
-    if type(value) is not int or value < least:
-        raise _Wrong(key, f"{key} = {value!r}: give a whole number, at least {least}")
+    if type(value) is not int or not least <= value < 2**53:
+        raise _Wrong(key, f"{key} = {value!r}: give a whole number, at least {least} and below 2^53")
     return value
 
 
-def _share(block: dict[str, Any], key: str) -> float:
+def _number(block: dict[str, Any], key: str, least: float) -> float:
     value = block[key]
-    if type(value) not in (int, float) or not 0 <= value <= 1000:
-        raise _Wrong(key, f"{key} = {value!r}: give a number from 0 on, such as 0.25")
+    if type(value) not in (int, float) or not least <= value <= 100_000:
+        raise _Wrong(key, f"{key} = {value!r}: give a number from {least:g} on, such as {least + 0.25:g}")
     return float(value)
 
 
-def _line(text: str, field: str, block: int | None = None) -> str:
-    """Where a field stands, or else its block."""
+def _line(text: str, *fields: str, block: int | None = None) -> str:
+    """Where the first of the fields stands that has a line, or else their block."""
     lines = text.splitlines()
     heads = [i for i, line in enumerate(lines) if re.match(r"\s*\[\[\s*cells\s*\]\]", line)] or [0]
     first = heads[block] if block is not None and block < len(heads) else 0
     last = heads[block + 1] if block is not None and block + 1 < len(heads) else len(lines)
-    pattern = re.compile(rf"\s*\[?\s*(cells\.)?[\"']?{re.escape(field)}[\"']?\s*[=\]]")
-    found = next((i for i in range(first, last) if pattern.match(lines[i])), first)
-    return f"line {found + 1}"
+    patterns = [re.compile(rf"\s*\[?\s*(cells\.)?[\"']?{re.escape(field)}[\"']?\s*[=\]]") for field in fields]
+    found = [i for pattern in patterns for i in range(first, last) if pattern.match(lines[i])]
+    return f"line {[*found, first][0] + 1}"

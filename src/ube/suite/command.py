@@ -87,19 +87,18 @@ class SuiteCommand:
             for cell in suite.cells:
                 console.print(f"{cell.id}  {cell.steps:,} decisions")
         rates: Any = self.rate or measured(suite, folder, threads_each(workers), anew=self.measure, say=_say)
-        found, at_paper = costs(suite, rates), costs(suite, PAPER_RATE)
-        has_frames = any(cell.is_atari for cell in suite.cells)
-        columns = ("agent", "cells", "decisions", "worker-hours", *(["days at the paper's rate"] if has_frames else []))
-        table = Table(*columns, title=_title(suite))
-        for cost, paper in zip(found, at_paper, strict=True):
-            days = [_number(paper.hours / 24)] if has_frames else []
-            table.add_row(cost.agent, str(cost.cells), f"{cost.decisions:,}", _number(cost.hours), *days)
+        found = costs(suite, rates)
+        whole = found[-1]
+        of_atari = ("frames", "days at the paper's rate") if whole.frames else ()
+        table = Table("agent", "cells", "decisions", "worker-hours", *of_atari, title=_title(suite))
+        for cost in found:
+            more = (f"{cost.frames:,}", _number(cost.frames / PAPER_RATE / 86_400)) if whole.frames else ()
+            table.add_row(cost.agent, str(cost.cells), f"{cost.decisions:,}", _number(cost.hours), *more)
         console.print(table)
-        hours = sum(cost.hours for cost in found)
         source = f"{self.rate:g} a second" if self.rate else f"the rates in {folder / 'rates.json'} (--measure: anew)"
-        console.print(f"{workers} workers: {_duration(3600 * hours / workers)} in all, at {source}")
+        console.print(f"{workers} workers: {_duration(3600 * whole.hours / workers)} in all, at {source}")
         console.print("Not counted: each process starts, and compiles each kind of cell, for some seconds to a minute.")
-        if has_frames:
+        if whole.frames:
             console.print("The paper's rate is that of one GPU: 200 million frames in 8 days.")
         needed = room_at_once(suite, workers)
         console.print(f"{gigabytes(needed.memory)} of memory, {gigabytes(needed.disk)} of disk")

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ube.errors import UsageError
+from ube.files import versions
 from ube.machine import free_memory, gigabytes
 from ube.suite.cells import Suite
-from ube.suite.pool import GRACE, Failure, Pool, Task, answer, few_threads
-from ube.suite.work import CellTask, done, failed, folder_of, forget_checkpoints
+from ube.suite.pool import GRACE, Deaths, Failure, Pool, Task, answer, few_threads
+from ube.suite.work import CellTask, done, failed, folder_of, forget_checkpoints, versions_of
 
 RETRIES = 3
-"""How often a cell goes on from its checkpoint after its process died."""
+"""How often a cell goes on from its checkpoint after its process or node died, if there is no newer one by then."""
 Said = Callable[[str], None]
 
 
@@ -67,14 +68,32 @@ def run_on_ray(
 
 def _left(suite: Suite, folder: Path, checkpoint_minutes: float) -> list[CellTask]:
     """Patient, since a process whose parent was killed takes GRACE to stop."""
-    left = []
+    left, made_by = [], []
     for cell in suite.cells:
         task = CellTask(cell, folder, checkpoint_minutes, patience=GRACE + 5.0)
+        made_by.append(versions_of(task.folder))
         if _is_done(task.folder):
             forget_checkpoints(task.folder)  # of a process that was killed before it could
         else:
             left.append(task)
+    if left:
+        _check_versions(made_by, folder)
     return left
+
+
+def _check_versions(made_by: list[list[dict[str, str]]], folder: Path) -> None:
+    """`collect` refuses cells of different versions: better said before days of training than after."""
+    now = versions()
+    others = []
+    for of_cell in made_by:  # of what is installed here: the nodes of a cluster may have more
+        changed = {name: old for one in of_cell for name, old in one.items() if now.get(name, old) != old}
+        others += [changed] if changed else []
+    if others:
+        old, new = (", ".join(f"{name} {of[name]}" for name in others[0]) for of in (others[0], now))
+        raise UsageError(
+            f"{folder} holds {len(others)} cells of other versions, such as {old}, and here is {new}: they are never mixed; "
+            "install those again, or choose another place (--out)"
+        )
 
 
 def _is_done(folder: Path) -> bool:
@@ -125,18 +144,27 @@ def _connected(address: str | None) -> Any:
     return ray
 
 
+_HTTP2, _HTTP2_SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", b"\x04"
+"""How gRPC greets, with empty settings, and the kind of the frame with which it is answered."""
 _REMEDY = "`ray start --head` starts one, and --address HOST:PORT says where it is"
 
 
 def _reached(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Ray itself would try for minutes, also where something else listens, such as its dashboard."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise UsageError(f"--address {address}: write HOST:PORT")
     try:
-        socket.create_connection((host, int(port)), timeout=10).close()
+        with socket.create_connection((host, int(port)), timeout=10) as peer:
+            encrypted = os.environ.get("RAY_USE_TLS", "0") != "0"
+            peer.sendall(b"" if encrypted else _HTTP2)
+            answered = _HTTP2_SETTINGS if encrypted else peer.recv(9)[3:4]
     except (OSError, OverflowError) as error:
         raise UsageError(f"no Ray cluster at {address} ({error}): {_REMEDY}") from None
+    if answered != _HTTP2_SETTINGS:
+        raise UsageError(
+            f"what answers at {address} is no Ray cluster: give the port of `ray start --head`, often 6379"
+        )
 
 
 def _on_ray(ray: Any, tasks: list[CellTask]) -> Iterator[tuple[Task, Any]]:
@@ -144,11 +172,15 @@ def _on_ray(ray: Any, tasks: list[CellTask]) -> Iterator[tuple[Task, Any]]:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for task in tasks:
         _check_fits(task, nodes)
-    waiting = {_asked(ray, task): task for task in tasks}
+    waiting, deaths = {_asked(ray, task): task for task in tasks}, Deaths(RETRIES, _kept)
     try:
         while waiting:
             (reference, *_), _ = ray.wait(list(waiting), num_returns=1)
-            yield waiting.pop(reference), _answered(ray, reference)
+            task, outcome = waiting.pop(reference), _answered(ray, reference)
+            if isinstance(outcome, Failure) and outcome.kind == "died" and deaths.again(task):
+                waiting[_asked(ray, task)] = task
+            else:
+                yield task, outcome
     except KeyboardInterrupt:
         for reference in waiting:
             ray.cancel(reference)
@@ -164,7 +196,7 @@ def _check_fits(task: CellTask, nodes: list[dict[str, float]]) -> None:
     largest = max(nodes, key=lambda node: [node.get(name, 0.0) for name in ("GPU", "memory", "CPU")], default={})
     raise UsageError(
         f"{task.name} needs {_resources(need)} on one node, and the largest of the cluster has {_resources(largest)}: "
-        "change cpus, gpus or replay_size of its block, or add such a node"
+        "change cpus, gpus, memory_gb or replay_size of its block, or add such a node"
     )
 
 
@@ -174,9 +206,9 @@ def _resources(amounts: dict[str, float]) -> str:
 
 
 def _asked(ray: Any, task: CellTask) -> Any:
-    """Ray itself begins a task again whose process or node is lost."""
+    """Ray itself would begin a task again whose node is lost, but count no checkpoint as progress."""
     options = {
-        "num_cpus": task.cell.cpus, "num_gpus": task.cell.gpus, "memory": task.memory, "max_retries": RETRIES,
+        "num_cpus": task.cell.cpus, "num_gpus": task.cell.gpus, "memory": task.memory, "max_retries": 0,
         "name": task.name, "runtime_env": {"env_vars": few_threads(task.cell.cpus)},
     }  # fmt: skip
     patient = CellTask(task.cell, task.suite_folder, task.checkpoint_minutes, patience=120.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
@@ -77,14 +78,13 @@ def measured(suite: Suite, folder: Path, threads: int, *, anew: bool, say: Any) 
     """kind -> rate, from the last measurement on this machine in this folder, or from a new one."""
     path = folder / RATES
     machine = f"{platform.node()}, {os.cpu_count()} cores, {threads} threads each"
-    kept: dict[str, Any] = {}
+    rates: dict[str, Rate] = {}
     if not anew and path.exists():
         try:
             content = json.loads(path.read_text())
-            kept = content["rates"] if content["machine"] == machine else {}
-        except (ValueError, KeyError, TypeError):
+            rates = _checked(content["rates"]) if content["machine"] == machine else {}
+        except (ValueError, LookupError, TypeError, AttributeError):
             say(f"{path} cannot be read: measuring anew")
-    rates = {kind: Rate(*rate) for kind, rate in kept.items()}
     kinds = {cell.kind: cell for cell in suite.cells}
     tasks = [Measure(cell) for kind, cell in kinds.items() if kind not in rates]
     with Pool(1, threads=threads) as pool:
@@ -99,10 +99,19 @@ def measured(suite: Suite, folder: Path, threads: int, *, anew: bool, say: Any) 
     return rates
 
 
+def _checked(rates: dict[str, Any]) -> dict[str, Rate]:
+    found = {kind: Rate(*map(float, rate)) for kind, rate in rates.items()}
+    if not all(0 < one < math.inf for rate in found.values() for one in rate):
+        raise ValueError("a rate that is none")
+    return found
+
+
 class Cost(NamedTuple):
     agent: str
     cells: int
     decisions: int
+    frames: int
+    """Of Atari."""
     hours: float
     """Of one worker."""
 
@@ -119,17 +128,23 @@ def seconds_of(cell: Cell, rate: Rate) -> float:
 
 
 def costs(suite: Suite, rates: dict[str, Rate] | float) -> list[Cost]:
-    """One for each agent. A number stands for frames (or decisions, outside of Atari) per second, evaluation included."""
+    """One for each agent, and one for all of them.
+
+    A number stands for frames (or decisions, outside of Atari) per second, evaluation included.
+    """
+
+    def frames(cell: Cell) -> int:
+        return cell.steps * FRAME_SKIP if cell.is_atari else 0
 
     def hours(cell: Cell) -> float:
         if isinstance(rates, dict):
             return seconds_of(cell, rates[cell.kind]) / 3600
-        return cell.steps * (FRAME_SKIP if cell.is_atari else 1) / rates / 3600
+        return (frames(cell) or cell.steps) / rates / 3600
 
     agents = dict.fromkeys(cell.agent for cell in suite.cells)
-    groups = {agent: [cell for cell in suite.cells if cell.agent == agent] for agent in agents}
+    groups = {agent: [cell for cell in suite.cells if cell.agent == agent] for agent in agents} | {"all": suite.cells}
     return [
-        Cost(agent, len(cells), sum(cell.steps for cell in cells), sum(hours(cell) for cell in cells))
+        Cost(agent, len(cells), sum(cell.steps for cell in cells), sum(map(frames, cells)), sum(map(hours, cells)))
         for agent, cells in groups.items()
     ]
 

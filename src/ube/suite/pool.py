@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -60,6 +61,20 @@ class _Worker:
     """So far."""
 
 
+class Deaths:
+    """Of tasks whose process died: each may begin again `retries` times since what `kept` says it has kept was last new."""
+
+    def __init__(self, retries: int, kept: Callable[[Task], Any]) -> None:
+        self.retries, self.kept = retries, kept
+        self.counts = Counter[tuple[int, Any]]()
+
+    def again(self, task: Task) -> bool:
+        """After one more death of it."""
+        at = (id(task), self.kept(task))
+        self.counts[at] += 1
+        return self.counts[at] <= self.retries
+
+
 class Pool:
     """with Pool(2) as pool: for task, outcome in pool.finish(tasks): ...
 
@@ -74,7 +89,7 @@ class Pool:
         kept: Callable[[Task], Any] = lambda task: None, environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.processes = processes or os.cpu_count() or 1
-        self.memory, self.retries, self.kept = memory, retries, kept
+        self.memory, self.deaths = memory, partial(Deaths, retries, kept)
         self.environment = {**few_threads(threads), **environment}
         self.workers: list[_Worker] = []
         self.busy: dict[Connection, tuple[_Worker, Task]] = {}
@@ -109,7 +124,7 @@ class Pool:
         waiting: dict[str, deque[Task]] = {}
         for task in tasks:
             waiting.setdefault(task.program, deque()).append(task)
-        idle, deaths = list(self.workers), Counter[tuple[int, Any]]()
+        idle, deaths = list(self.workers), self.deaths()
         while any(waiting.values()) or self.busy:
             while any(waiting.values()) and (idle or len(self.workers) < self.processes):
                 running = [task for _, task in self.busy.values()]
@@ -125,8 +140,7 @@ class Pool:
                 outcome = self._outcome(worker)
                 if not isinstance(outcome, Failure) or outcome.kind != "died":
                     idle.append(worker)
-                elif deaths[at := (id(task), self.kept(task))] < self.retries:
-                    deaths[at] += 1
+                elif deaths.again(task):
                     waiting[task.program].append(task)
                     continue
                 yield task, outcome

@@ -111,6 +111,15 @@ def done(folder: Path) -> dict[str, Any] | None:
     return kept
 
 
+def versions_of(folder: Path) -> list[dict[str, str]]:
+    """With which its run was begun, and went on; none where it was not, or where that cannot be read."""
+    try:
+        config = json.loads((folder / "run" / "config.json").read_text())
+        return [dict(one) for one in (config["versions"], *config.get("resumed_with", []))]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return []
+
+
 def _check(kept: Any) -> None:
     if not isinstance(kept, dict) or not isinstance(kept["cell"], dict):
         raise TypeError("no cell")
@@ -135,7 +144,8 @@ def failed(folder: Path, message: str) -> None:
 
 def room(cell: Cell) -> Room:
     # The frames of other environments outside of JAX are known only when one is made, which may run anybody's code.
-    return room_needed(cell.replay_size if cell.is_atari else 0)
+    needed = room_needed(cell.replay_size if cell.is_atari else 0)
+    return needed if cell.memory_gb is None else needed._replace(memory=1e9 * cell.memory_gb)
 
 
 def _row(step: int, policy: str, returns: np.ndarray) -> dict[str, Any]:
