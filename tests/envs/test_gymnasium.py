@@ -13,9 +13,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 import ube
 from ube import RunError, UsageError
 from ube.deep.config import agent_config
+from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import filled
 from ube.envs import HostedEnvironment, environments, make, wrapped
 from ube.runs.plan import Schedule, explained, planned
+
+SMALL: dict[str, Any] = {"hidden": (8,), "warmup": 20, "batch_size": 4}
 
 
 class Clock(gymnasium.Env):
@@ -102,18 +105,64 @@ def test_a_vector_plays_as_its_environments_do_alone(mode: AutoresetMode, kind: 
             np.testing.assert_array_equal(step.frame[index], alone.reset()[0] if terminated else last)
 
 
-def test_a_vector_that_would_reset_twice_is_refused() -> None:
-    env = vector(AutoresetMode.NEXT_STEP, AsyncVectorEnv, shared_memory=False)
-    try:
-        with pytest.raises(UsageError, match=r"SAME_STEP"):
-            wrapped(env)
-    finally:
-        env.close()
+def late() -> Any:
+    """A vector of which nothing is known but that it spends the next step on a reset."""
+    return gymnasium.vector.VectorWrapper(vector(AutoresetMode.NEXT_STEP))
 
 
-def test_a_vector_that_cannot_reset_one_of_its_own_is_refused() -> None:
+def test_where_one_cannot_be_reset_alone_the_next_step_is_for_that() -> None:
+    made = wrapped(late())
+    assert made.resets_late
+    assert not wrapped(vector(AutoresetMode.NEXT_STEP)).resets_late
+    _, *steps = history(made, 2)
+    assert [step.frame[0, 0] for step in steps] == [1, 2, 3, 0] * 3
+    assert [step.frame[1, 0] for step in steps] == [1, 2, 3, 4, 5, 0] * 2
+    assert [bool(step.terminated[0]) for step in steps] == [False, False, True, False] * 3
+    with pytest.raises(
+        RunError, match="an episode does not end, and one alone cannot be begun anew: give it a time limit"
+    ):
+        made.open(2).restart(0)
+
+
+@pytest.mark.parametrize("agent", ["ube-deep", "ube-nstep"])
+def test_steps_that_only_reset_are_not_learned_from(agent: str, tmp_path: Path) -> None:
+    plan = planned(
+        late(), agent, 120, 0, frames=None, protocol="mnih2015", env_args=None, overrides={**SMALL, "warmup": 40},
+        schedule=Schedule(evaluate_every=40),
+    )  # fmt: skip
+    session = plan.session()
+    assert isinstance(session, HostedSession)
+    lengths = [length for chunk in session.run(120) for length in chunk.episodes.episode_length.tolist()]
+    assert sorted(set(lengths)) == [3, 5]
+    replay = session.replay
+    decided = replay.decided.sum(1).tolist()
+    assert decided == [3 * (20 - 5), 3 * (20 - 3)]  # three times 20 steps, of which 5 and 3 only reset
+    assert int(session.learner.steps) == sum(decided)
+    for env, ends in enumerate((3, 5)):
+        slots = np.flatnonzero(replay.decided[env])[:-1]  # what follows the last one is not known yet
+        before, after = replay.frames[env, slots, 0], replay.frames[env, slots + 1, 0]
+        going_on = replay.continues[env, slots]
+        np.testing.assert_array_equal(going_on, before < ends - 1)
+        np.testing.assert_array_equal(after[going_on], before[going_on] + 1)
+    session.close()
+
+
+def test_gymnasiums_own_vector_trains_is_evaluated_and_watched(tmp_path: Path) -> None:
+    env = gymnasium.make_vec("CartPole-v1", 2)
+    assert wrapped(env).resets_late
+    run = ube.train(env, "dqn", 80, overrides=SMALL, out=tmp_path / "run", schedule=Schedule(evaluate_every=40))
+    assert len(run.evaluate(episodes=3).episode_return) == 3
+    for episode in run.agent.episodes(2):
+        assert np.all(episode.reward == 1)  # a step that only resets would pay 0
+        assert np.all(np.abs(episode.observation[0]) <= 0.05)
+        assert 8 <= len(episode.action) < 200
+
+
+def test_a_vector_that_cannot_reset_one_of_its_own_and_leaves_it_to_others_is_refused() -> None:
+    env = gymnasium.make_vec("CartPole-v1", 3)
+    env.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.DISABLED}
     with pytest.raises(RunError, match="new episodes to all when one was to begin: make it of single environments"):
-        wrapped(gymnasium.make_vec("CartPole-v1", 3)).calibrate()
+        wrapped(env).calibrate()
 
 
 def test_seeds_are_passed_on_and_differ_between_environments() -> None:

@@ -124,6 +124,9 @@ class HostedEnvironment(Interface):
     evaluation_steps: int
     n_envs: int | None = None
     """So many side by side, always; None for as many as are asked for."""
+    resets_late: bool = False
+    """Whether a game that ended begins anew only in the step after, whatever is decided there: until then `frame` is the last
+    one, and `restart` is not possible."""
     one_object: bool = False
     """Whether every `open` gives the same games, so that only one user can be at them."""
     calibrate: Callable[[], RandomPlay] | None = None

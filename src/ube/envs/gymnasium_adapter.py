@@ -4,8 +4,9 @@ One at a time they are stepped and reset here, so that no autoreset is involved.
 three ways, and must be told apart by its mode:
 
 - SAME_STEP: the observation is already that of the new episode, the last one is in `final_obs`
-- NEXT_STEP: the next step would be spent on the reset, whatever the action: it is reset here instead, by `reset_mask`
-- DISABLED: the same, since nobody else does it
+- NEXT_STEP: the next step would be spent on the reset, whatever the action: it is reset here instead, by `reset_mask`, where
+  that is known to work; elsewhere the loop leaves that step out (`resets_late`)
+- DISABLED: by `reset_mask`, since nobody else does it
 """
 
 from __future__ import annotations
@@ -104,11 +105,6 @@ def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env
     kind = "single_" if many else ""
     action_space = getattr(first, f"{kind}action_space")
     choices, seen = actions(action_space, name), encoding(getattr(first, f"{kind}observation_space"), name)
-    if many and _resets_one_step_late_for_sure(first):
-        raise UsageError(
-            f"{name} resets itself on the next step, and without shared memory cannot be stopped: make it with "
-            "autoreset_mode=AutoresetMode.SAME_STEP"
-        )
     spec = getattr(first, "spec", None)
     limit = getattr(spec, "max_episode_steps", None)
     if not made:
@@ -132,7 +128,8 @@ def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env
     }
     return HostedEnvironment(
         name, shape, seen.dtype, low, high, choices.number, open_games, seen.shape, frame_stack, 1, None,
-        limit or LONGEST, EVALUATE_EVERY, EVALUATION_STEPS, many or (1 if made else None), made,
+        limit or LONGEST, EVALUATE_EVERY, EVALUATION_STEPS, many or (1 if made else None),
+        bool(many) and _resets_late(first), made,
         lambda: calibrated(open_games, many or 1, seen, frame_stack, choices.number), seen.encode, choices.decode,
         max(int(REPLAY_BYTES / size), 1_000), True, notes,
         defaults={} if seen.dtype == np.bool_ else OF_NUMBERS,
@@ -150,13 +147,14 @@ def _made(source: Source, name: str, env_args: dict[str, Any]) -> Any:
 
 
 def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    return f"{type(error).__name__}: {error}".strip(": \n").splitlines()[0]
 
 
-def _resets_one_step_late_for_sure(env: Any) -> bool:
-    """Worker processes that do not share memory forget to clear their flag when they are told to reset."""
-    inner = env.unwrapped
-    return isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and _mode(env) is AutoresetMode.NEXT_STEP
+def _resets_late(env: Any) -> bool:
+    """Vectors of a kind of their own need not know `reset_mask`, nor need wrappers, and worker processes that do not share
+    memory forget to clear their flag when they are told to reset."""
+    by_mask = isinstance(env, SyncVectorEnv) or (isinstance(env, AsyncVectorEnv) and env.shared_memory)
+    return _mode(env) is AutoresetMode.NEXT_STEP and not by_mask
 
 
 def _mode(env: VectorEnv) -> AutoresetMode:
@@ -206,7 +204,7 @@ class VectorGames:
 
     def __init__(self, env: Any, seen: Encoding, choices: Actions, name: str, owned: bool):
         self.env, self.seen, self.choices, self.name, self.owned = env, seen, choices, name, owned
-        self.mode, self.steps = _mode(env), 0
+        self.mode, self.late, self.steps = _mode(env), _resets_late(env), 0
 
     def reset(self, seed: int) -> np.ndarray:
         with _blamed(self, "reset"):
@@ -229,7 +227,7 @@ class VectorGames:
                 last = frame.copy()
                 for env in np.flatnonzero(ended):
                     last[env] = self.seen.encode(info["final_obs"][env])
-            elif ended.any():
+            elif ended.any() and not self.late:
                 frame = self._begun(ended)
                 if not np.array_equal(frame[~ended], last[~ended]):
                     raise WrongObservation(
@@ -240,6 +238,10 @@ class VectorGames:
         return HostedStep(frame, last, np.array(reward, np.float64), terminated, truncated & ~terminated, none)
 
     def restart(self, env: int) -> np.ndarray:
+        if self.late:
+            raise RunError(
+                f"{self.name}: an episode does not end, and one alone cannot be begun anew: give it a time limit"
+            )
         with _blamed(self, "reset"):
             return self._begun(np.arange(self.env.num_envs) == env)[env]
 
