@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from PIL import Image
 
 import ube
 from ube import RunError, UsageError
@@ -518,6 +519,10 @@ def test_an_environment_that_fails_is_named_and_what_was_learned_is_kept(
         (Clock, {"frame_stack": 0}, "frame_stack=0"),
         (dict, {}, "dict gave dict, which is no gymnasium.Env"),
         (3, {}, "env=3: give an id"),
+        ("gym/CartPole-v1", {"render_mod": 1}, "; render_mod: did you mean render_mode"),
+        (Clock, {"end": 1}, r"unexpected keyword argument 'end'\); end: did you mean ends"),
+        ("ALE/Pong-v5", {}, "no environment 'ALE/Pong-v5': games of Atari are atari/pong here"),
+        (gymnasium.Env, {}, "Env has no action_space: set it to one of gymnasium.spaces"),
     ],
 )
 def test_bad_environments_in_one_line(env: Any, args: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -525,6 +530,76 @@ def test_bad_environments_in_one_line(env: Any, args: dict[str, Any], message: s
         ube.train(env, "dqn", 10, env_args=args, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+class Old(Clock):
+    """As environments were before Gymnasium."""
+
+    def __init__(self, what: str):
+        super().__init__()
+        self.what = what
+
+    def reset(self, **options: Any) -> Any:
+        seen, info = super().reset(**options)
+        return seen if self.what == "reset" else (seen, info)
+
+    def step(self, action: Any) -> Any:
+        seen, reward, terminated, truncated, info = super().step(action)
+        return seen, reward, terminated or truncated, info
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("reset", r"Old gave ndarray where Gymnasium asks for \(observation, info\), in reset 0: mend it"),
+        (
+            "step",
+            r"gave 4 values where Gymnasium asks for \(observation, reward, terminated, truncated, info\), in step 1",
+        ),
+    ],
+)
+def test_an_environment_of_the_old_kind_is_told_what_is_asked_for(what: str, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        wrapped(Old, what=what).calibrate()
+
+
+class Shown(Clock):
+    """Brighter with every step."""
+
+    def __init__(self, render_mode: str | None = None, ends: int = 6):
+        super().__init__(ends=ends)
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        return np.full((20, 40, 3), 30 * self.t, np.uint8) if self.render_mode == "rgb_array" else None
+
+
+class Unsteady(Shown):
+    """Ends sooner when it is filmed."""
+
+    def __init__(self, render_mode: str | None = None):
+        super().__init__(render_mode, ends=4 if render_mode else 6)
+
+
+def test_a_game_is_filmed(tmp_path: Path) -> None:
+    def trained(env: Any) -> Any:
+        return ube.train(env, "ube-deep", 60, out=tmp_path / f"run{len(list(tmp_path.iterdir()))}", overrides=SMALL)
+
+    with Image.open(trained(Shown).video()) as film:
+        assert film.n_frames == 6
+        brightness = []
+        for frame in range(film.n_frames):
+            film.seek(frame)
+            brightness.append(film.convert("RGB").getpixel((5, 5))[0])
+        assert brightness == [0, 30, 60, 90, 120, 150]
+        assert film.size[0] == 320
+    with pytest.raises(UsageError, match="renders NoneType in render_mode=None: a video needs one that gives pictures"):
+        trained(Shown()).video()
+    with pytest.raises(UsageError, match=r"could not be made with {'render_mode': 'rgb_array'}"):
+        trained(Clock).video()
+    with pytest.raises(RunError, match="does not repeat itself from its seed, so its game cannot be shown"):
+        trained(Unsteady).video()
+    assert not list(tmp_path.glob("run[123]/*.gif"))
 
 
 def test_several_of_one_object_are_refused(tmp_path: Path) -> None:

@@ -426,7 +426,9 @@ class TrainedAgent:
 
         session = self.session
         if not isinstance(session, HostedSession) or session.env.screens is None:
-            raise UsageError(f"{session.env.name} has no screen: videos are of Atari games")
+            raise UsageError(
+                f"{session.env.name} has no screen: videos are of Atari games, and of single environments of Gymnasium"
+            )
         _check_policy(policy)
         game = next(self.episodes(1, policy=policy, seed=seed, longest=longest))
         write_video(Watched(session.env.screens(seed, game.action), game.taken(game.u), game.q.max(1)), path)
