@@ -201,6 +201,8 @@ class Evaluate:
     """Instead, draw β√u beside visits, over two numbers of the observation or over one-hot cells."""
     dims: Annotated[tuple[int, int], arg(metavar="I J")] = (0, 1)
     """Of --map: which two numbers."""
+    grid: Annotated[tuple[int, int] | None, arg(metavar="ROWS COLUMNS")] = None
+    """Of --map: how states that are numbered through lie, such as 4 12 for CliffWalking."""
 
     def run(self) -> None:
         from ube.files import to_json, write_atomically
@@ -232,7 +234,7 @@ class Evaluate:
         if self.calibration is not None:
             run.plot_calibration(self.calibration, episodes=self._episodes(50), **how)
         if self.map is not None:
-            run.plot_map(self.map, dims=self.dims, episodes=self._episodes(20), **how)
+            run.plot_map(self.map, dims=self.dims, grid=self.grid, episodes=self._episodes(20), **how)
         made = [path for path in (self.video, self.episode, self.calibration, self.map) if path is not None]
         for path in made:
             print(f"Open {path}")

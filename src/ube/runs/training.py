@@ -358,17 +358,18 @@ class Run:
         return plot_calibration(self, where, episodes=episodes, policy=policy, seed=seed, bins=bins)
 
     def plot_map(
-        self, path: str | Path | None = None, *, dims: tuple[int, int] = (0, 1), episodes: int = 20, policy: str = "own",
-        seed: int = 0,
+        self, path: str | Path | None = None, *, dims: tuple[int, int] = (0, 1), grid: tuple[int, int] | None = None,
+        episodes: int = 20, policy: str = "own", seed: int = 0,
     ) -> Path:  # fmt: skip
         """β√u beside a map of visits in played episodes; by default DIR/map.png.
 
-        Over two numbers of the observation, the others at their median; over all cells where it is one-hot.
+        Over two numbers of the observation (`dims`), the others at their median; where it is one-hot, over all cells, as a
+        `grid` of (rows, columns) if they are numbered through, such as (4, 12) for CliffWalking.
         """
         from ube.figures.looking import plot_map
 
         where = Path(path) if path is not None else self.path / "map.png"
-        plot_map(self, where, dims=dims, episodes=episodes, policy=policy, seed=seed)
+        plot_map(self, where, dims=dims, grid=grid, episodes=episodes, policy=policy, seed=seed)
         return where
 
 
