@@ -17,7 +17,8 @@ from ube.deep.config import agent_config
 from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import filled
 from ube.envs import HostedEnvironment, environments, make, wrapped
-from ube.runs.plan import Schedule, explained, planned
+from ube.envs.contract import RandomPlay
+from ube.runs.plan import Schedule, explained, planned, with_calibration
 
 SMALL: dict[str, Any] = {"hidden": (8,), "warmup": 20, "batch_size": 4}
 
@@ -467,6 +468,13 @@ def test_an_agent_takes_what_the_environment_shows_and_gives_what_it_takes(tmp_p
     assert agent.uncertainty(7).u.shape == (4,)
     with pytest.raises(UsageError, match="8 is no observation of"):
         agent.act(8)
+    with pytest.raises(UsageError, match=r"^array\(\[\[0\., .* … is no observation of [^\n]*$"):
+        agent.act(np.zeros((30, 30)))
+    with pytest.raises(UsageError, match=r"should be .*, found .*; was it trained in gym/CartPole-v1\?"):
+        ube.load(tmp_path / "run", env="gym/CartPole-v1").evaluate()
+    of_three = RandomPlay([0.0] * 3, [1.0] * 3, 1.0, 10, (0.0, 1.0), 1, True)
+    with pytest.raises(UsageError, match=r"shape \(2,\), and the run was trained on others: give the environment"):
+        with_calibration(wrapped(Clock), of_three)
 
 
 def test_they_are_listed() -> None:

@@ -24,7 +24,7 @@ from ube.deep.session import Episodes, Evaluation, Session, in_rewards
 from ube.deep.watching import Episode
 from ube.envs import Environment, HostedEnvironment
 from ube.envs.gymnasium_adapter import OBJECT
-from ube.errors import RunError, UsageError
+from ube.errors import RunError, UsageError, brief
 from ube.files import to_json
 from ube.machine import check_room
 from ube.runs.checkpoints import Checkpoints
@@ -294,7 +294,13 @@ class Run:
         except (KeyError, TypeError) as error:
             raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r})") from None
         session = plan.session()
-        state = jax.tree.map(jax.numpy.asarray, self.directory.load_state(session.like_kept()))
+        try:
+            loaded = self.directory.load_state(session.like_kept())
+        except UsageError as error:
+            if self.env is None:
+                raise
+            raise UsageError(f"{error}; was it trained in {env.name}?") from None
+        state = jax.tree.map(jax.numpy.asarray, loaded)
         session.instance = state["instance"]
         return TrainedAgent(session, state["learner"])
 
@@ -419,7 +425,7 @@ class TrainedAgent:
         try:
             return self.env.encode(observation)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise UsageError(f"{observation!r} is no observation of {self.env.name}: {error}") from None
+            raise UsageError(f"{brief(observation)} is no observation of {self.env.name}: {error}") from None
 
     def video(self, path: Path, *, policy: str, seed: int, longest: int) -> None:
         """As `Run.video`."""
