@@ -529,7 +529,6 @@ def test_an_environment_that_fails_is_named_and_what_was_learned_is_kept(
         (3, {}, "env=3: give an id"),
         ("gym/CartPole-v1", {"render_mod": 1}, "; render_mod: did you mean render_mode"),
         (Clock, {"end": 1}, r"unexpected keyword argument 'end'\); end: did you mean ends"),
-        ("ALE/Pong-v5", {}, "no environment 'ALE/Pong-v5': games of Atari are atari/pong here"),
         (gymnasium.Env, {}, "Env has no action_space: set it to one of gymnasium.spaces"),
     ],
 )
@@ -538,6 +537,12 @@ def test_bad_environments_in_one_line(env: Any, args: dict[str, Any], message: s
         ube.train(env, "dqn", 10, env_args=args, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_games_of_atari_by_gymnasiums_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5", raising=False)  # there once ale-py was imported
+    with pytest.raises(UsageError, match="no environment 'ALE/Pong-v5': games of Atari are atari/pong here"):
+        make("ALE/Pong-v5")
 
 
 class Old(Clock):
