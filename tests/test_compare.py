@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 import ube
 from ube.cli import main
@@ -219,6 +220,14 @@ def test_bad_input_is_one_line_before_anything_starts(
     assert said.err.count("\n") == 1
     assert message in said.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_class_is_found_again_by_its_module() -> None:
+    assert module._found_again(CartPoleEnv) == "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    assert module._found_again("gym/CartPole-v1") == "gym/CartPole-v1"
+    for env in (lambda: CartPoleEnv(), CartPoleEnv(), 3):
+        with pytest.raises(UsageError, match="trained in processes of their own; give an id, module:NAME, or a class"):
+            ube.compare(env)
 
 
 def row(agent: str, seed: int, policy: str, step: int, mean: float, episodes: int = 1) -> dict[str, Any]:

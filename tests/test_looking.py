@@ -159,6 +159,18 @@ def test_a_map_of_cells(sea: Run) -> None:
     assert is_picture(sea.plot_map(episodes=2))
 
 
+def test_states_that_are_numbered_through_lie_on_a_grid(sea: Run, steps: Run, tmp_path: Path) -> None:
+    square = u_and_visits(sea.agent, (0, 1), 5, "own", 2)
+    wide = u_and_visits(sea.agent, (0, 1), 5, "own", 2, grid=(4, 16))
+    np.testing.assert_array_equal(wide.visits, square.visits.reshape(4, 16))
+    np.testing.assert_array_equal(wide.root_u, square.root_u.reshape(4, 16))
+    assert is_picture(sea.plot_map(tmp_path / "wide.png", grid=(4, 16), episodes=1))
+    with pytest.raises(UsageError, match=r"grid=\(3, 5\): rows times columns must be 64, the states of DeepSea"):
+        sea.plot_map(tmp_path / "m.png", grid=(3, 5))
+    with pytest.raises(UsageError, match=r"grid=\(1, 3\): Walk shows numbers, not one-hot states"):
+        steps.plot_map(tmp_path / "m.png", grid=(1, 3))
+
+
 def test_a_map_over_two_numbers(steps: Run) -> None:
     found = u_and_visits(steps.agent, (0, 2), 4, "own", 0)
     assert found.edges is not None

@@ -125,7 +125,8 @@ class Train:
     """Say what would be chosen and why, and stop."""
 
     def run(self) -> None:
-        from ube.deep.config import parse_overrides
+        from ube.deep.config import agent_config, parse_overrides
+        from ube.envs import make
         from ube.envs.atari import FRAME_SKIP, PREFIX
         from ube.runs import Schedule, train
 
@@ -140,6 +141,8 @@ class Train:
         if self.explain:
             self._explain(env_args, overrides, schedule)
             return
+        agent_config(self.agent, overrides)
+        make(self.env, **env_args)  # the usual mistakes are said at once, and alone
         with _live() as (callback, say):
             run = train(
                 self.env, self.agent, self.steps, self.seed, frames=self.frames, protocol=self.protocol,
@@ -189,7 +192,7 @@ class Evaluate:
     out: Annotated[Path | None, arg(metavar="FILE.json")] = None
     """Write the returns to this file as well."""
     video: Annotated[Path | None, arg(metavar="FILE.gif")] = None
-    """Instead, play one Atari game and write it with u drawn under the screen (its first 1000 decisions at most)."""
+    """Instead, film one game with u under the screen (Atari, or Gymnasium's rgb_array; at most 1000 decisions)."""
     episode: Annotated[Path | None, arg(metavar="FILE.png")] = None
     """Instead, draw one episode: Q of the actions taken with β√u around it, √u, √ν and rewards (.png, .svg or .pdf)."""
     calibration: Annotated[Path | None, arg(metavar="FILE.png")] = None
@@ -198,6 +201,8 @@ class Evaluate:
     """Instead, draw β√u beside visits, over two numbers of the observation or over one-hot cells."""
     dims: Annotated[tuple[int, int], arg(metavar="I J")] = (0, 1)
     """Of --map: which two numbers."""
+    grid: Annotated[tuple[int, int] | None, arg(metavar="ROWS COLUMNS")] = None
+    """Of --map: how states that are numbered through lie, such as 4 12 for CliffWalking."""
 
     def run(self) -> None:
         from ube.files import to_json, write_atomically
@@ -229,7 +234,7 @@ class Evaluate:
         if self.calibration is not None:
             run.plot_calibration(self.calibration, episodes=self._episodes(50), **how)
         if self.map is not None:
-            run.plot_map(self.map, dims=self.dims, episodes=self._episodes(20), **how)
+            run.plot_map(self.map, dims=self.dims, grid=self.grid, episodes=self._episodes(20), **how)
         made = [path for path in (self.video, self.episode, self.calibration, self.map) if path is not None]
         for path in made:
             print(f"Open {path}")

@@ -16,6 +16,12 @@ class RunError(RuntimeError):
     """A run that cannot go on: it diverged, or its environment failed."""
 
 
+def brief(value: object) -> str:
+    """A value in a message of one line, however large it is."""
+    words = " ".join(repr(value).split())
+    return words if len(words) < 80 else f"{words[:76]} …"
+
+
 def nearest(value: str, choices: Sequence[str]) -> str:
     """The end of a message about a name that is none of the choices."""
     close = difflib.get_close_matches(value, choices, n=3)

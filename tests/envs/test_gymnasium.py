@@ -9,13 +9,18 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from PIL import Image
 
 import ube
 from ube import RunError, UsageError
 from ube.deep.config import agent_config
+from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import filled
 from ube.envs import HostedEnvironment, environments, make, wrapped
-from ube.runs.plan import Schedule, explained, planned
+from ube.envs.contract import RandomPlay
+from ube.runs.plan import Schedule, explained, planned, with_calibration
+
+SMALL: dict[str, Any] = {"hidden": (8,), "warmup": 20, "batch_size": 4}
 
 
 class Clock(gymnasium.Env):
@@ -102,18 +107,64 @@ def test_a_vector_plays_as_its_environments_do_alone(mode: AutoresetMode, kind: 
             np.testing.assert_array_equal(step.frame[index], alone.reset()[0] if terminated else last)
 
 
-def test_a_vector_that_would_reset_twice_is_refused() -> None:
-    env = vector(AutoresetMode.NEXT_STEP, AsyncVectorEnv, shared_memory=False)
-    try:
-        with pytest.raises(UsageError, match=r"SAME_STEP"):
-            wrapped(env)
-    finally:
-        env.close()
+def late() -> Any:
+    """A vector of which nothing is known but that it spends the next step on a reset."""
+    return gymnasium.vector.VectorWrapper(vector(AutoresetMode.NEXT_STEP))
 
 
-def test_a_vector_that_cannot_reset_one_of_its_own_is_refused() -> None:
+def test_where_one_cannot_be_reset_alone_the_next_step_is_for_that() -> None:
+    made = wrapped(late())
+    assert made.resets_late
+    assert not wrapped(vector(AutoresetMode.NEXT_STEP)).resets_late
+    _, *steps = history(made, 2)
+    assert [step.frame[0, 0] for step in steps] == [1, 2, 3, 0] * 3
+    assert [step.frame[1, 0] for step in steps] == [1, 2, 3, 4, 5, 0] * 2
+    assert [bool(step.terminated[0]) for step in steps] == [False, False, True, False] * 3
+    with pytest.raises(
+        RunError, match="an episode does not end, and one alone cannot be begun anew: give it a time limit"
+    ):
+        made.open(2).restart(0)
+
+
+@pytest.mark.parametrize("agent", ["ube-deep", "ube-nstep"])
+def test_steps_that_only_reset_are_not_learned_from(agent: str, tmp_path: Path) -> None:
+    plan = planned(
+        late(), agent, 120, 0, frames=None, protocol="mnih2015", env_args=None, overrides={**SMALL, "warmup": 40},
+        schedule=Schedule(evaluate_every=40),
+    )  # fmt: skip
+    session = plan.session()
+    assert isinstance(session, HostedSession)
+    lengths = [length for chunk in session.run(120) for length in chunk.episodes.episode_length.tolist()]
+    assert sorted(set(lengths)) == [3, 5]
+    replay = session.replay
+    decided = replay.decided.sum(1).tolist()
+    assert decided == [3 * (20 - 5), 3 * (20 - 3)]  # three times 20 steps, of which 5 and 3 only reset
+    assert int(session.learner.steps) == sum(decided)
+    for env, ends in enumerate((3, 5)):
+        slots = np.flatnonzero(replay.decided[env])[:-1]  # what follows the last one is not known yet
+        before, after = replay.frames[env, slots, 0], replay.frames[env, slots + 1, 0]
+        going_on = replay.continues[env, slots]
+        np.testing.assert_array_equal(going_on, before < ends - 1)
+        np.testing.assert_array_equal(after[going_on], before[going_on] + 1)
+    session.close()
+
+
+def test_gymnasiums_own_vector_trains_is_evaluated_and_watched(tmp_path: Path) -> None:
+    env = gymnasium.make_vec("CartPole-v1", 2)
+    assert wrapped(env).resets_late
+    run = ube.train(env, "dqn", 80, overrides=SMALL, out=tmp_path / "run", schedule=Schedule(evaluate_every=40))
+    assert len(run.evaluate(episodes=3).episode_return) == 3
+    for episode in run.agent.episodes(2):
+        assert np.all(episode.reward == 1)  # a step that only resets would pay 0
+        assert np.all(np.abs(episode.observation[0]) <= 0.05)
+        assert 8 <= len(episode.action) < 200
+
+
+def test_a_vector_that_cannot_reset_one_of_its_own_and_leaves_it_to_others_is_refused() -> None:
+    env = gymnasium.make_vec("CartPole-v1", 3)
+    env.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.DISABLED}
     with pytest.raises(RunError, match="new episodes to all when one was to begin: make it of single environments"):
-        wrapped(gymnasium.make_vec("CartPole-v1", 3)).calibrate()
+        wrapped(env).calibrate()
 
 
 def test_seeds_are_passed_on_and_differ_between_environments() -> None:
@@ -417,6 +468,13 @@ def test_an_agent_takes_what_the_environment_shows_and_gives_what_it_takes(tmp_p
     assert agent.uncertainty(7).u.shape == (4,)
     with pytest.raises(UsageError, match="8 is no observation of"):
         agent.act(8)
+    with pytest.raises(UsageError, match=r"^array\(\[\[0\., .* … is no observation of [^\n]*$"):
+        agent.act(np.zeros((30, 30)))
+    with pytest.raises(UsageError, match=r"should be .*, found .*; was it trained in gym/CartPole-v1\?"):
+        ube.load(tmp_path / "run", env="gym/CartPole-v1").evaluate()
+    of_three = RandomPlay([0.0] * 3, [1.0] * 3, 1.0, 10, (0.0, 1.0), 1, True)
+    with pytest.raises(UsageError, match=r"shape \(2,\), and the run was trained on others: give the environment"):
+        with_calibration(wrapped(Clock), of_three)
 
 
 def test_they_are_listed() -> None:
@@ -469,6 +527,9 @@ def test_an_environment_that_fails_is_named_and_what_was_learned_is_kept(
         (Clock, {"frame_stack": 0}, "frame_stack=0"),
         (dict, {}, "dict gave dict, which is no gymnasium.Env"),
         (3, {}, "env=3: give an id"),
+        ("gym/CartPole-v1", {"render_mod": 1}, "; render_mod: did you mean render_mode"),
+        (Clock, {"end": 1}, r"unexpected keyword argument 'end'\); end: did you mean ends"),
+        (gymnasium.Env, {}, "Env has no action_space: set it to one of gymnasium.spaces"),
     ],
 )
 def test_bad_environments_in_one_line(env: Any, args: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -476,6 +537,82 @@ def test_bad_environments_in_one_line(env: Any, args: dict[str, Any], message: s
         ube.train(env, "dqn", 10, env_args=args, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_games_of_atari_by_gymnasiums_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5", raising=False)  # there once ale-py was imported
+    with pytest.raises(UsageError, match="no environment 'ALE/Pong-v5': games of Atari are atari/pong here"):
+        make("ALE/Pong-v5")
+
+
+class Old(Clock):
+    """As environments were before Gymnasium."""
+
+    def __init__(self, what: str):
+        super().__init__()
+        self.what = what
+
+    def reset(self, **options: Any) -> Any:
+        seen, info = super().reset(**options)
+        return seen if self.what == "reset" else (seen, info)
+
+    def step(self, action: Any) -> Any:
+        seen, reward, terminated, truncated, info = super().step(action)
+        return seen, reward, terminated or truncated, info
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("reset", r"Old gave ndarray where Gymnasium asks for \(observation, info\), in reset 0: mend it"),
+        (
+            "step",
+            r"gave 4 values where Gymnasium asks for \(observation, reward, terminated, truncated, info\), in step 1",
+        ),
+    ],
+)
+def test_an_environment_of_the_old_kind_is_told_what_is_asked_for(what: str, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        wrapped(Old, what=what).calibrate()
+
+
+class Shown(Clock):
+    """Brighter with every step."""
+
+    def __init__(self, render_mode: str | None = None, ends: int = 6):
+        super().__init__(ends=ends)
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        return np.full((20, 40, 3), 30 * self.t, np.uint8) if self.render_mode == "rgb_array" else None
+
+
+class Unsteady(Shown):
+    """Ends sooner when it is filmed."""
+
+    def __init__(self, render_mode: str | None = None):
+        super().__init__(render_mode, ends=4 if render_mode else 6)
+
+
+def test_a_game_is_filmed(tmp_path: Path) -> None:
+    def trained(env: Any) -> Any:
+        return ube.train(env, "ube-deep", 60, out=tmp_path / f"run{len(list(tmp_path.iterdir()))}", overrides=SMALL)
+
+    with Image.open(trained(Shown).video()) as film:
+        assert film.n_frames == 6
+        brightness = []
+        for frame in range(film.n_frames):
+            film.seek(frame)
+            brightness.append(film.convert("RGB").getpixel((5, 5))[0])
+        assert brightness == [0, 30, 60, 90, 120, 150]
+        assert film.size[0] == 320
+    with pytest.raises(UsageError, match="renders NoneType in render_mode=None: a video needs one that gives pictures"):
+        trained(Shown()).video()
+    with pytest.raises(UsageError, match=r"could not be made with {'render_mode': 'rgb_array'}"):
+        trained(Clock).video()
+    with pytest.raises(RunError, match="does not repeat itself from its seed, so its game cannot be shown"):
+        trained(Unsteady).video()
+    assert not list(tmp_path.glob("run[123]/*.gif"))
 
 
 def test_several_of_one_object_are_refused(tmp_path: Path) -> None:

@@ -135,6 +135,8 @@ def test_a_run_never_overwrites_another(run: Run, tmp_path: Path) -> None:
     [
         ({"seed": -1}, "seed=-1"),
         ({"steps": 0}, "steps=0: at least 1"),
+        ({"steps": 1.5}, "steps=1.5: a whole number"),
+        ({"steps": "10"}, "steps='10': a whole number"),
         ({"chunk": -5}, "chunk=-5: at least 1"),
         ({"protocol": "dopamine"}, "protocol 'dopamine': only games of atari/… have one"),
         ({"schedule": Schedule(n_envs=7)}, r"n_envs=7: DeepSea\(8\) is compiled, and runs one at a time"),

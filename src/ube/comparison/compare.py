@@ -44,7 +44,7 @@ class Comparison:
 
 
 def compare(
-    env: str,
+    env: Any,
     agents: Iterable[str] = AGENTS,
     steps: int | None = None,
     seeds: int = 5,
@@ -64,16 +64,18 @@ def compare(
 ) -> Comparison:
     """Trains every agent with every seed, and compares them; all of it lands in `out`, by default compare/ENV.
 
-    agents: presets of `ube agents`; the others are measured by the first. steps, frames, env_args, overrides, protocol: as of
-    `ube.train`, the same for all. seeds: how many, from `seed` on. episodes: of the evaluation after training, by each
-    policy. evaluation_frames: of Atari, where evaluation is part of training; half of `frames`, and 500,000 at most, if
-    not given. workers: processes side by side, one for each core if not given.
+    env: an id, module:NAME, or a class or function of a module. agents: presets of `ube agents`; the others are measured by
+    the first. steps, frames, env_args, overrides, protocol: as of `ube.train`, the same for all. seeds: how many, from
+    `seed` on. episodes: of the evaluation after training, by each policy. evaluation_frames: of Atari, where evaluation is
+    part of training; half of `frames`, and 500,000 at most, if not given. workers: processes side by side, one for each
+    core if not given.
 
     What is done is not done again: the same call goes on after Ctrl-C, and more agents or seeds join those that are there.
     Anything else that differs from what the folder was begun with is refused. say: is told of each run that ends.
     watch: instead of `say`, a context in which to run, given the suite and its folder.
     """
     began = time.perf_counter()
+    env = _found_again(env)
     asked = _asked(env, steps, frames, protocol, env_args or {}, overrides or {}, episodes, evaluation_frames)
     names = _names(agents, asked)
     if seeds < 1:
@@ -106,6 +108,21 @@ def compare(
     return _written(folder, table, results, outcome.failures)
 
 
+def _found_again(env: Any) -> str:
+    """The name by which other processes find it."""
+    if isinstance(env, str):
+        return env
+    from ube.envs.gymnasium_adapter import name_of
+
+    name = name_of(env) if callable(env) else ""
+    if ":" not in name:
+        raise UsageError(
+            f"env={env!r}: runs are trained in processes of their own; give an id, module:NAME, or a class or function of a "
+            "module, not of this script"
+        )
+    return name
+
+
 def _asked(
     env: str, steps: int | None, frames: int | None, protocol: str, env_args: dict[str, Any], overrides: dict[str, Any],
     episodes: int, evaluation_frames: int | None,
@@ -115,8 +132,6 @@ def _asked(
     from ube.envs import make
     from ube.runs.plan import decisions
 
-    if not isinstance(env, str):
-        raise UsageError(f"env={env!r}: runs are trained in processes of their own; give an id, or module:NAME")
     made = make(env, **env_args)
     steps = decisions(made, steps, frames)
     if episodes < 1:

@@ -84,28 +84,38 @@ class HostedLoop:
     # ---------------------------------------------------------------- a step
 
     def _step(
-        self, trained: Fields, lived: Fields, heard: Heard, observations: jax.Array, key: Key, count: Any, knobs: Knobs
-    ) -> tuple[Fields, Decision]:
-        """Hears of the last step, decides, and takes the decisions in, those of one environment after the other."""
+        self, trained: Fields, lived: Fields, heard: Heard, observations: jax.Array, key: Key, count: Any, knobs: Knobs,
+        idle: tuple[Any, Any] | None = None,
+    ) -> tuple[Fields, Decision]:  # fmt: skip
+        """Hears of the last step, decides, and takes the decisions in, those of one environment after the other.
+
+        idle: which environments only began anew in the last step, and which will in this one; there nothing is heard or taken
+        in. None where that never happens.
+        """
         shared = {name: leaf for name, leaf in lived.items() if name not in OF_EACH}
         own = {name: lived[name] for name in OF_EACH}
         keys = jax.random.split(jax.random.fold_in(key, count), (self.n_envs, 2))
 
-        def decide(own: Fields, heard: Any, observation: jax.Array, keys: Key) -> Any:
-            state = LearnerState(**trained, **shared, **own)
+        was_idle, is_idle = idle or (None, None)
+
+        def decide(own: Fields, heard: Any, observation: jax.Array, keys: Key, idle: Any) -> Any:
+            before = state = LearnerState(**trained, **shared, **own)
             state = self.learner.after_step(state, heard.reward, heard.u_at_end, heard.ended, heard.cut, keys[0], knobs)
+            state = _unless(idle, state, before)
             choice = self.learner.act(state, observation, keys[1], knobs)
             return {name: getattr(state, name) for name in OF_EACH}, state.largest_return, choice
 
-        own, largest, choices = self._each(decide)(own, heard, joined(observations), keys)
+        own, largest, choices = self._each(decide)(own, heard, joined(observations), keys, was_idle)
         shared["largest_return"] = largest.max()
 
         def take_in(shared: Fields, of_one: Any) -> tuple[Fields, Any]:
-            own, choice = of_one
+            own, choice, idle = of_one
             if self.learner.counts and self.n_envs > 1:  # Σ has changed since
                 gain, _ = self.learner.counts.look(shared["counts"], choice.code, choice.action)
                 choice = choice._replace(gain=gain)
-            state, u_loss = self.learner.observe(LearnerState(**trained, **shared, **own), choice, knobs)
+            before = LearnerState(**trained, **shared, **own)
+            state, u_loss = self.learner.observe(before, choice, knobs)
+            state = _unless(idle, state, before)
             bonus = self.learner.learned_reward(jnp.zeros(()), choice, knobs)
             noted = jnp.stack([choice.q.max(), choice.u[choice.action], choice.nu_taken, u_loss])
             code = choice.code if self.learner.keeps_codes else jnp.zeros(0)
@@ -113,7 +123,7 @@ class HostedLoop:
             own = {name: fields[name] for name in OF_EACH}
             return {name: fields[name] for name in shared}, (own, Decision(choice.action, bonus, noted, code))
 
-        shared, (own, decision) = jax.lax.scan(take_in, shared, (own, choices))
+        shared, (own, decision) = jax.lax.scan(take_in, shared, (own, choices, is_idle))
         return shared | own, decision
 
     def _each(self, function: Any) -> Any:
@@ -200,6 +210,12 @@ class HostedLoop:
             return self.learner.act(playing, observation, key, knobs, None if own else epsilon)
 
         return jax.vmap(one)(member, zeta, joined(observations), keys)
+
+
+def _unless(idle: jax.Array | None, after: LearnerState, before: LearnerState) -> LearnerState:
+    if idle is None:
+        return after
+    return jax.tree.map(lambda new, old: jnp.where(idle, old, new), after, before)
 
 
 def joined(frames: jax.Array) -> jax.Array:

@@ -61,6 +61,8 @@ class HostedSession:
         self.instance: Any = ()
         self.observations = self._no_frames(n_envs)
         self.heard = Heard(*(np.zeros(n_envs, dtype) for dtype in (np.float32, np.float32, bool, bool)))
+        self.idle = np.zeros((2, n_envs), bool)
+        """Of environments that reset late: which only began anew in the last step, and which will in the next."""
         self.episode_return, self.episode_length = np.zeros(n_envs), np.zeros(n_envs, np.int64)
         self.actions = np.zeros((restart_every // n_envs, n_envs), np.uint16)
         """Since the games began anew."""
@@ -155,8 +157,9 @@ class HostedSession:
     def _play(self) -> None:
         """One decision in each environment."""
         self.lived, decision = self.loop.step(
-            self.trained, self.lived, self.heard, self.observations, self.keys["step"], self.step, self.knobs
-        )
+            self.trained, self.lived, self.heard, self.observations, self.keys["step"], self.step, self.knobs,
+            tuple(self.idle) if self.env.resets_late else None,
+        )  # fmt: skip
         self._noted.append(decision.noted)
         action = np.asarray(decision.action)
         after = self.games.step(action)
@@ -168,7 +171,8 @@ class HostedSession:
             learned = learned + np.asarray(decision.bonus)
         ended, over = after.terminated | after.truncated, after.terminated | after.life_lost
         newest = self.observations[:, -1]
-        for env in range(self.n_envs):
+        began = self.idle[1]
+        for env in np.flatnonzero(~began).tolist():
             self.replay.add(env, newest[env], action[env], learned[env], not over[env])
             if after.truncated[env]:
                 self.replay.cut(env, after.last_frame[env])
@@ -177,7 +181,7 @@ class HostedSession:
         self.actions[self.step % self.restart_every // self.n_envs] = action
         if len(self.codes):
             late = slice(self.step % self.refresh_every, self.step % self.refresh_every + self.n_envs)
-            self.codes[late], self.coded_actions[late] = decision.code, action
+            self.codes[late], self.coded_actions[late] = np.where(began[:, None], 0.0, decision.code), action
         self.step += self.n_envs
         last = np.concatenate([self.observations[:, 1:], after.last_frame[:, None]], 1)
         self.heard = Heard(
@@ -188,7 +192,9 @@ class HostedSession:
         self.episode_length += 1
         for env in np.flatnonzero(ended).tolist():
             self._ended.append((self.step, self.episode_return[env], self.episode_length[env]))
+        for env in np.flatnonzero(ended | began).tolist():
             self._begin(env, after.frame[env])
+        self.idle = np.stack([began, ended & self.env.resets_late])
 
     def _check(self, what: str, value: np.ndarray) -> None:
         if value.dtype.kind == "f" and not np.isfinite(value).all():
@@ -221,6 +227,7 @@ class HostedSession:
         )  # fmt: skip
         for env, frame in enumerate(self.games.reset(self._game_seed())):
             self._begin(env, frame)
+        self.idle[1] = False
 
     def _game_seed(self) -> int:
         """Of the games that are being played."""
@@ -279,6 +286,7 @@ class HostedSession:
         number = np.arange(n_envs)  # of the game in each; -1 where no more are needed
         if episodes is not None:
             number[episodes:] = -1
+        idle = np.zeros(n_envs, bool)
         begun, decisions, results = int((number >= 0).sum()), 0, {}
         while (number >= 0).any():
             choice = self.loop.think_each(
@@ -287,11 +295,15 @@ class HostedSession:
             )  # fmt: skip
             after = games.step(np.asarray(choice.action))
             decisions += n_envs
-            played[0][:] += after.reward
-            played[1][:] += 1
+            played[0][:] += np.where(idle, 0.0, after.reward)
+            played[1][:] += ~idle
             observations = np.concatenate([observations[:, 1:], after.last_frame[:, None]], 1)
             too_long = played[1] >= self.env.longest  # and counts as it stands
             ended = after.terminated | after.truncated
+            for env in np.flatnonzero(idle).tolist():
+                observations[env] = 0
+                observations[env, -1] = after.frame[env]
+            idle = ended & self.env.resets_late
             for env in np.flatnonzero(ended | too_long).tolist():
                 observations[env] = 0
                 observations[env, -1] = after.frame[env] if ended[env] else games.restart(env)
@@ -322,6 +334,7 @@ class HostedSession:
             "observations": self.observations, "episode_return": self.episode_return,
             "episode_length": self.episode_length, "actions": self.actions, "codes": self.codes,
             "coded_actions": self.coded_actions, "step": np.int64(self.step),
+            **({"idle": self.idle} if self.env.resets_late else {}),
         }  # fmt: skip
 
     like_snapshot = snapshot
@@ -335,6 +348,7 @@ class HostedSession:
         for name in ("observations", "actions", "codes", "coded_actions"):
             setattr(self, name, saved[name])
         self.episode_return, self.episode_length = saved["episode_return"], saved["episode_length"]
+        self.idle = saved.get("idle", self.idle)
         self.step = int(saved["step"])
         if self.step % self.restart_every:
             self.games = self.env.open(self.n_envs)

@@ -123,11 +123,14 @@ def _hosted(session: HostedSession, learner: LearnerState, own: bool, seed: int)
 
     noise = loop.draw_noise(jax.random.split(key, n_envs))
     with closing(session.open_games(n_envs)) as games:
-        now, began = young(games.reset(seed)), 0
+        now, began, idle = young(games.reset(seed)), 0, False
         for t in itertools.count():
             choices = think(now, t)
             choice = jax.tree.map(lambda leaf: leaf[0], choices)
             after = games.step(choices.action)
+            if idle:  # it only began anew
+                now, began, idle = young(after.frame), t + 1, False
+                continue
             terminated, truncated, lost = (
                 bool(flag[0]) for flag in (after.terminated, after.truncated, after.life_lost)
             )
@@ -142,3 +145,4 @@ def _hosted(session: HostedSession, learner: LearnerState, own: bool, seed: int)
             if terminated or truncated or left:
                 now, began = young(games.restart(0) if left else after.frame), t + 1
                 noise = loop.draw_noise(jax.random.split(jax.random.fold_in(key, t + 1), n_envs))
+                idle = env.resets_late

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -115,8 +115,8 @@ class HostedEnvironment(Interface):
     stack: int
     frame_skip: int
     """Frames of the emulator for each decision: budgets are given in them."""
-    screens: Callable[[int, np.ndarray], np.ndarray] | None
-    """(seed, actions of one game) -> what a person would have seen before each, (T, height, width, 3)."""
+    screens: Callable[[int, np.ndarray], Iterable[np.ndarray]] | None
+    """(seed, actions of one game) -> what a person would have seen before each, (height, width, 3); None without a screen."""
     longest: int
     """Decisions after which evaluation stops waiting for the end of a game."""
     evaluate_every: int
@@ -124,6 +124,9 @@ class HostedEnvironment(Interface):
     evaluation_steps: int
     n_envs: int | None = None
     """So many side by side, always; None for as many as are asked for."""
+    resets_late: bool = False
+    """Whether a game that ended begins anew only in the step after, whatever is decided there: until then `frame` is the last
+    one, and `restart` is not possible."""
     one_object: bool = False
     """Whether every `open` gives the same games, so that only one user can be at them."""
     calibrate: Callable[[], RandomPlay] | None = None

@@ -1,29 +1,25 @@
-"""Environments of Gymnasium with discrete actions: by id, by class or function (`module:Name` or itself), or as an object.
-
-One at a time they are stepped and reset here, so that no autoreset is involved. A vector environment resets itself in one of
-three ways, and must be told apart by its mode:
-
-- SAME_STEP: the observation is already that of the new episode, the last one is in `final_obs`
-- NEXT_STEP: the next step would be spent on the reset, whatever the action: it is reset here instead, by `reset_mask`
-- DISABLED: the same, since nobody else does it
-"""
+"""Environments of Gymnasium with discrete actions: by id, by class or function (`module:Name` or itself), or as an object."""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.envs.registration import load_env_creator
+from gymnasium.vector import VectorEnv
 
 from ube.envs.arguments import whole
-from ube.envs.contract import OF_NUMBERS, HostedEnvironment, HostedStep, RandomPlay
-from ube.envs.spaces import Actions, Encoding, WrongObservation, actions, encoding
-from ube.errors import RunError, UsageError, nearest
+from ube.envs.contract import OF_NUMBERS, HostedEnvironment, RandomPlay
+from ube.envs.gymnasium_games import SingleGames, VectorGames, rendered, resets_late, words
+from ube.envs.spaces import Encoding, actions, encoding
+from ube.errors import UsageError, nearest
 
 PREFIX = "gym/"
 CALIBRATION_STEPS = 1_000
@@ -51,7 +47,7 @@ def source_of(env_id: str) -> Source:
             found = getattr(importlib.import_module(module), name, None)
         except Exception as error:
             raise UsageError(
-                f"{env_id}: the module {module!r} cannot be imported ({_words(error)}); is it installed, in this folder (ube "
+                f"{env_id}: the module {module!r} cannot be imported ({words(error)}); is it installed, in this folder (ube "
                 "train, ube compare), or on PYTHONPATH?"
             ) from error
         if callable(found):
@@ -65,7 +61,7 @@ def source_of(env_id: str) -> Source:
         asked = name
     if not known(asked):
         raise UsageError(f"no environment {env_id!r} in Gymnasium: {nearest(asked, gymnasium_ids())}")
-    return lambda **env_args: gymnasium.make(asked, disable_env_checker=True, **env_args)
+    return functools.partial(gymnasium.make, asked, disable_env_checker=True)
 
 
 REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
@@ -102,13 +98,8 @@ def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env
         raise UsageError(f"{name} gave {type(first).__name__}, which is no gymnasium.Env: wrap it as one")
     many = first.num_envs if isinstance(first, VectorEnv) else None
     kind = "single_" if many else ""
-    action_space = getattr(first, f"{kind}action_space")
-    choices, seen = actions(action_space, name), encoding(getattr(first, f"{kind}observation_space"), name)
-    if many and _resets_one_step_late_for_sure(first):
-        raise UsageError(
-            f"{name} resets itself on the next step, and without shared memory cannot be stopped: make it with "
-            "autoreset_mode=AutoresetMode.SAME_STEP"
-        )
+    action_space, observation_space = _space(first, f"{kind}action_space"), _space(first, f"{kind}observation_space")
+    choices, seen = actions(action_space, name), encoding(observation_space, name)
     spec = getattr(first, "spec", None)
     limit = getattr(spec, "max_episode_steps", None)
     if not made:
@@ -122,6 +113,10 @@ def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env
         envs = [first] if made else [_made(source, name, env_args) for _ in range(n_envs)]
         return SingleGames(envs, seen, choices, name, owned=not made)
 
+    def screens(seed: int, played: np.ndarray) -> Iterator[np.ndarray]:
+        shown = first if made else _made(source, name, env_args | {"render_mode": "rgb_array"})
+        return rendered(SingleGames([shown], seen, choices, name, owned=not made), seed, played)
+
     shape = (*seen.shape[:-1], seen.shape[-1] * frame_stack)
     low, high = (np.concatenate([bound] * frame_stack, -1) for bound in (seen.low, seen.high))
     size = int(np.prod(seen.shape)) * seen.dtype.itemsize
@@ -131,8 +126,9 @@ def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env
         "time limit": f"{limit} steps, bootstrapped" if limit else "not known; where one cuts, it is bootstrapped",
     }
     return HostedEnvironment(
-        name, shape, seen.dtype, low, high, choices.number, open_games, seen.shape, frame_stack, 1, None,
-        limit or LONGEST, EVALUATE_EVERY, EVALUATION_STEPS, many or (1 if made else None), made,
+        name, shape, seen.dtype, low, high, choices.number, open_games, seen.shape, frame_stack, 1, None if many else screens,
+        limit or LONGEST, EVALUATE_EVERY, EVALUATION_STEPS, many or (1 if made else None),
+        bool(many) and resets_late(first), made,
         lambda: calibrated(open_games, many or 1, seen, frame_stack, choices.number), seen.encode, choices.decode,
         max(int(REPLAY_BYTES / size), 1_000), True, notes,
         defaults={} if seen.dtype == np.bool_ else OF_NUMBERS,
@@ -146,136 +142,33 @@ def _made(source: Source, name: str, env_args: dict[str, Any]) -> Any:
         raise
     except Exception as error:
         given = f" with {env_args}" if env_args else ""
-        raise UsageError(f"{name} could not be made{given} ({_words(error)})") from error
+        raise UsageError(f"{name} could not be made{given} ({words(error)}){_hint(source, env_args)}") from error
 
 
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
+def _hint(source: Source, env_args: dict[str, Any]) -> str:
+    """What else an argument could be called."""
+    if isinstance(source, functools.partial):  # of an id
+        entry = gymnasium.spec(source.args[0]).entry_point
+        source = load_env_creator(entry) if isinstance(entry, str) else entry or source
+    try:
+        taken = inspect.signature(source).parameters.values()
+    except (TypeError, ValueError):  # of a class that is not written in Python
+        return ""
+    names = [one.name for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    if any(one.kind is one.VAR_KEYWORD for one in taken):
+        return ""
+    hints = [
+        f"; {name}: {nearest(name, names) if names else 'it takes none'}" for name in env_args if name not in names
+    ]
+    return "".join(hints)
 
 
-def _resets_one_step_late_for_sure(env: Any) -> bool:
-    """Worker processes that do not share memory forget to clear their flag when they are told to reset."""
-    inner = env.unwrapped
-    return isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and _mode(env) is AutoresetMode.NEXT_STEP
-
-
-def _mode(env: VectorEnv) -> AutoresetMode:
-    mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-    return AutoresetMode(mode) if not isinstance(mode, AutoresetMode) else mode
-
-
-class SingleGames:
-    """Environments one at a time."""
-
-    def __init__(self, envs: list[Any], seen: Encoding, choices: Actions, name: str, owned: bool):
-        self.envs, self.seen, self.choices, self.name, self.owned = envs, seen, choices, name, owned
-        self.steps = 0
-
-    def reset(self, seed: int) -> np.ndarray:
-        seeds = _seeds(seed, len(self.envs))
-        return np.stack([self._first(env, own) for env, own in zip(self.envs, seeds, strict=True)])
-
-    def _first(self, env: Any, seed: int | None = None) -> np.ndarray:
-        with _blamed(self, "reset"):
-            return self.seen.encode(env.reset(seed=seed)[0])
-
-    def step(self, actions: np.ndarray) -> HostedStep:
-        self.steps += 1
-        results = [self._one(env, int(action)) for env, action in zip(self.envs, actions, strict=True)]
-        frame, last, reward, terminated, truncated = (np.array(part) for part in zip(*results, strict=True))
-        return HostedStep(frame, last, reward, terminated, truncated, np.zeros(len(results), bool))
-
-    def _one(self, env: Any, action: int) -> tuple[Any, ...]:
-        with _blamed(self, "step"):
-            observation, reward, terminated, truncated, _ = env.step(self.choices.decode(action))
-            last, paid = self.seen.encode(observation), float(reward)
-        ended = bool(terminated), bool(truncated) and not terminated
-        return (self._first(env) if any(ended) else last), last, paid, *ended
-
-    def restart(self, env: int) -> np.ndarray:
-        return self._first(self.envs[env])
-
-    def close(self) -> None:
-        if self.owned:
-            for env in self.envs:
-                env.close()
-
-
-class VectorGames:
-    """A vector environment, whatever its mode of resetting."""
-
-    def __init__(self, env: Any, seen: Encoding, choices: Actions, name: str, owned: bool):
-        self.env, self.seen, self.choices, self.name, self.owned = env, seen, choices, name, owned
-        self.mode, self.steps = _mode(env), 0
-
-    def reset(self, seed: int) -> np.ndarray:
-        with _blamed(self, "reset"):
-            return self._frames(self.env.reset(seed=self._seed(seed))[0])
-
-    def _seed(self, seed: int) -> Any:
-        """One for each where the vector is made of environments; others take a single one."""
-        seeds = _seeds(seed, self.env.num_envs)
-        return seeds if isinstance(self.env.unwrapped, AsyncVectorEnv | SyncVectorEnv) else seeds[0]
-
-    def step(self, actions: np.ndarray) -> HostedStep:
-        self.steps += 1
-        with _blamed(self, "step"):
-            taken = np.stack([self.choices.decode(int(action)) for action in actions])
-            observation, reward, terminated, truncated, info = self.env.step(taken)
-            frame = last = self._frames(observation)
-            terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
-            ended = terminated | truncated
-            if ended.any() and self.mode is AutoresetMode.SAME_STEP:
-                last = frame.copy()
-                for env in np.flatnonzero(ended):
-                    last[env] = self.seen.encode(info["final_obs"][env])
-            elif ended.any():
-                frame = self._begun(ended)
-                if not np.array_equal(frame[~ended], last[~ended]):
-                    raise WrongObservation(
-                        "new episodes to all when one was to begin: make it of single environments "
-                        "(gymnasium.make_vec(…, vectorization_mode='sync'))"
-                    )
-        none = np.zeros(len(actions), bool)
-        return HostedStep(frame, last, np.array(reward, np.float64), terminated, truncated & ~terminated, none)
-
-    def restart(self, env: int) -> np.ndarray:
-        with _blamed(self, "reset"):
-            return self._begun(np.arange(self.env.num_envs) == env)[env]
-
-    def _begun(self, which: np.ndarray) -> np.ndarray:
-        return self._frames(self.env.reset(options={"reset_mask": which})[0])
-
-    def _frames(self, observation: Any) -> np.ndarray:
-        from gymnasium.vector.utils import iterate
-
-        return np.stack([self.seen.encode(one) for one in iterate(self.env.observation_space, observation)])
-
-    def close(self) -> None:
-        if self.owned:
-            self.env.close()
-
-
-class _blamed:
-    """Errors of an environment name it, and what it was doing."""
-
-    def __init__(self, games: SingleGames | VectorGames, doing: str):
-        self.games, self.doing = games, doing
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, WrongObservation):
-            raise RunError(f"{self.games.name} gave {error}, in {self.doing} {self.games.steps}: mend it") from error
-        if isinstance(error, Exception) and not isinstance(error, RunError | UsageError):
-            raise RunError(
-                f"{self.games.name} failed in {self.doing} {self.games.steps} ({_words(error)}): mend it"
-            ) from error
-
-
-def _seeds(seed: int, n_envs: int) -> list[int]:
-    """Of each game; some take only those below 2³¹."""
-    return (np.random.SeedSequence(seed).generate_state(n_envs).astype(np.int64) >> 1).tolist()
+def _space(env: Any, name: str) -> Any:
+    space = getattr(env, name, None)
+    if not isinstance(space, gymnasium.Space):
+        said = "has no" if space is None else f"has {type(space).__name__} for"
+        raise UsageError(f"{type(env).__name__} {said} {name}: set it to one of gymnasium.spaces")
+    return space
 
 
 def calibrated(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ube.envs.arguments import known_names
-from ube.envs.atari import GAMES, PREFIX, atari
+from ube.envs.atari import GAMES, PREFIX, atari, rom_of
 from ube.envs.atari import REMEDY as ATARI_REMEDY
 from ube.envs.contract import Environment, HostedEnvironment
 from ube.envs.gymnasium_adapter import PREFIX as GYM
@@ -92,6 +92,10 @@ def _make(env_id: str, env_args: tuple[tuple[str, type, Any], ...]) -> Environme
         return navix_environment(env_id, **given)
     if env_id.startswith(GYM) or ":" in env_id or known(env_id):
         return gymnasium_environment(source_of(env_id), env_id, **given)
+    if env_id.startswith("ALE/"):  # as Gymnasium calls them, once ale-py is imported
+        raise UsageError(
+            f"no environment {env_id!r}: games of Atari are {PREFIX}{rom_of(env_id[4:].partition('-')[0])} here"
+        )
     ids = [*OWN, *gymnax_ids(), *gymnasium_ids(), NAVIX_EXAMPLE, *(PREFIX + game for game in GAMES)]
     near = difflib.get_close_matches(env_id, dict.fromkeys(ids), n=3, cutoff=0.3)
     raise UsageError(f"no environment {env_id!r}; the nearest ids are {', '.join(near or OWN)} (`ube envs` lists all)")

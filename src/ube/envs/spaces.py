@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from ube.errors import UsageError
+from ube.errors import UsageError, brief
 
 MOST_CATEGORIES, MOST_ACTIONS = 10_000, 4_096
 COLOURS = (1, 3, 4)
@@ -52,7 +52,7 @@ def _encoding(space: spaces.Space, name: str) -> Encoding | None:
         def bits(seen: Any) -> np.ndarray:
             array = np.asarray(seen)
             if array.shape != space.shape or not np.isin(array, (0, 1)).all():
-                raise WrongObservation(f"the observation {seen}, which is outside of its space")
+                raise WrongObservation(f"the observation {brief(seen)}, which is outside of its space")
             return array.ravel().astype(bool)
 
         return _bits(bits, size, f"{size} bits")
@@ -116,7 +116,7 @@ def _one_hot(sizes: list[int], start: np.ndarray, name: str, words: str) -> Enco
         given = np.asarray(seen).ravel().astype(np.int64)
         chosen = given - start if len(given) == len(sizes) else np.array([-1])
         if (chosen < 0).any() or (chosen >= sizes).any():
-            raise WrongObservation(f"the observation {seen}, which is outside of its space")
+            raise WrongObservation(f"the observation {brief(seen)}, which is outside of its space")
         bits = np.zeros(total, bool)
         bits[offsets + chosen] = True
         return bits

@@ -50,7 +50,7 @@ def plot_episode(run: Run, path: Path, *, policy: str, seed: int, longest: int) 
         axis.set(ylabel="value")
         axis.legend(loc="best")
         over = "" if len(t) < longest else f" in {longest:,} decisions"
-        axis.set_title(f"{title_of(run.config)}\n{policy} policy, return {episode.reward.sum():.3g}{over}")
+        axis.set_title(f"{title_of(run.config)}\n{policy} policy, return {episode.reward.sum():.4g}{over}")
         for name, (values, colour) in shown.items():
             axes[1, 0].plot(t, values, color=colour, marker=marker, label=f"β{name}")
             axes[1, 0].set(ylabel="uncertainty", ylim=(0, None))
@@ -148,53 +148,66 @@ class Map(NamedTuple):
     edges: tuple[np.ndarray, np.ndarray] | None  # of columns and of rows; None for cells
 
 
-def plot_map(run: Run, path: Path, *, dims: tuple[int, int], episodes: int, policy: str, seed: int) -> None:
+def plot_map(
+    run: Run, path: Path, *, dims: tuple[int, int], grid: tuple[int, int] | None, episodes: int, policy: str, seed: int
+) -> None:
     from matplotlib.colors import Normalize, SymLogNorm
 
     picture_kind(path)
-    found = u_and_visits(run.agent, dims, episodes, policy, seed)
+    found = u_and_visits(run.agent, dims, episodes, policy, seed, grid)
     size = found.root_u.shape
     hidden = np.zeros(size, bool)
-    if run.agent.env.name.startswith("DeepSea"):
+    if run.agent.env.name.startswith("DeepSea") and grid is None:
         hidden = unreachable(size[0])
     panels = (
         ("β√u, largest of the actions", found.root_u, "viridis", Normalize(0, np.max(found.root_u[~hidden]))),
         (f"visits in {episodes} episodes", found.visits, "cividis", SymLogNorm(1, vmin=0, vmax=found.visits.max())),
     )
     with canvas(columns=2, width=2.9, height=2.6) as (figure, axes):
-        for axis, (title, grid, colours, norm) in zip(axes[0], panels, strict=True):
+        for axis, (title, cells, colours, norm) in zip(axes[0], panels, strict=True):
             axis.grid(False)
             axis.set_title(title)
             if found.edges is None:
-                masked = np.ma.masked_where(hidden, grid)
+                masked = np.ma.masked_where(hidden, cells)
                 image = axis.imshow(masked, norm=norm, cmap=colours, aspect="auto" if size[0] == 1 else "equal")
                 axis.set(xlabel="column", ylabel="row")
                 for one in (axis.xaxis, axis.yaxis):
                     one.get_major_locator().set_params(integer=True)
+                if size[0] == 1:
+                    axis.set(xlabel="state", ylabel="", yticks=[])
             else:
-                image = axis.pcolormesh(*found.edges, grid, norm=norm, cmap=colours, rasterized=True)
+                image = axis.pcolormesh(*found.edges, cells, norm=norm, cmap=colours, rasterized=True)
                 axis.set(xlabel=f"observation[{dims[0]}]", ylabel=f"observation[{dims[1]}]")
-            figure.colorbar(image, ax=axis, shrink=0.9, format="%d" if grid is found.visits else None)
+            figure.colorbar(image, ax=axis, shrink=0.9, format="%d" if cells is found.visits else None)
         others = run.agent.env.observation_shape[0] > 2 and found.edges is not None
         rest = ", the other numbers at their median" if others else ""
         figure.suptitle(f"{title_of(run.config)}, {policy} policy{rest}", fontsize=8.5)
         write_picture(figure, path)
 
 
-def u_and_visits(agent: TrainedAgent, dims: tuple[int, int], episodes: int, policy: str, seed: int) -> Map:
+def u_and_visits(
+    agent: TrainedAgent, dims: tuple[int, int], episodes: int, policy: str, seed: int,
+    grid: tuple[int, int] | None = None,
+) -> Map:  # fmt: skip
     _check_u(agent)
     env, shape = agent.env, agent.env.observation_shape
     vector = len(shape) == 1 and shape[0] > 1
     if vector and (len(dims) != 2 or dims[0] == dims[1] or not all(0 <= dim < shape[0] for dim in dims)):
         raise UsageError(f"dims={tuple(dims)}: two different numbers within 0..{shape[0] - 1}")
+    if grid is not None and (min(grid) < 1 or grid[0] * grid[1] != np.prod(shape)):
+        raise UsageError(f"grid={tuple(grid)}: rows times columns must be {np.prod(shape)}, the states of {env.name}")
     if not vector and len(shape) != 2:
         raise UsageError(MAPPED.format(env.name, shape))
     played = list(agent.episodes(episodes, policy=policy, seed=seed))
     seen = np.concatenate([episode.observation for episode in played])
     if _is_one_hot(seen):
-        rows = shape if len(shape) == 2 else (1, *shape)
+        rows = grid or (shape if len(shape) == 2 else (1, *shape))
         root_u = _root_u(agent, every_cell(shape, env.observation_dtype))
         return Map(root_u.reshape(rows), seen.sum(0, dtype=np.int64).reshape(rows), None)
+    if grid is not None:
+        raise UsageError(
+            f"grid={tuple(grid)}: {env.name} shows numbers, not one-hot states; choose two of them by dims"
+        )
     if not vector:
         raise UsageError(MAPPED.format(env.name, shape))
     edges = tuple(_edges(env, seen[:, dim], dim) for dim in dims)

@@ -7,6 +7,7 @@ import functools
 import json
 import shlex
 import sys
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,7 +170,13 @@ def _measured(env: HostedEnvironment) -> RandomPlay:
 
 def with_calibration(env: HostedEnvironment, found: RandomPlay) -> HostedEnvironment:
     """Always the same object for the same numbers, so that compiled loops are found again."""
-    return _calibrated(env, json.dumps(found))
+    try:
+        return _calibrated(env, json.dumps(found))
+    except ValueError:
+        raise UsageError(
+            f"{env.name} shows observations of shape {env.observation_shape}, and the run was trained on others: give the "
+            "environment that it was trained in"
+        ) from None
 
 
 @functools.lru_cache(maxsize=64)
@@ -188,6 +195,9 @@ def decisions(env: Environment | HostedEnvironment, steps: int | None, frames: i
     """What was asked for, in decisions."""
     if steps is not None and frames is not None:
         raise UsageError(f"steps={steps}, frames={frames}: give one of them")
+    for name, value in (("steps", steps), ("frames", frames)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise UsageError(f"{name}={value!r}: a whole number")
     skip = env.frame_skip if isinstance(env, HostedEnvironment) else 1
     if frames is not None:
         if skip == 1:

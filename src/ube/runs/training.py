@@ -24,7 +24,7 @@ from ube.deep.session import Episodes, Evaluation, Session, in_rewards
 from ube.deep.watching import Episode
 from ube.envs import Environment, HostedEnvironment
 from ube.envs.gymnasium_adapter import OBJECT
-from ube.errors import RunError, UsageError
+from ube.errors import RunError, UsageError, brief
 from ube.files import to_json
 from ube.machine import check_room
 from ube.runs.checkpoints import Checkpoints
@@ -294,7 +294,13 @@ class Run:
         except (KeyError, TypeError) as error:
             raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r})") from None
         session = plan.session()
-        state = jax.tree.map(jax.numpy.asarray, self.directory.load_state(session.like_kept()))
+        try:
+            loaded = self.directory.load_state(session.like_kept())
+        except UsageError as error:
+            if self.env is None:
+                raise
+            raise UsageError(f"{error}; was it trained in {env.name}?") from None
+        state = jax.tree.map(jax.numpy.asarray, loaded)
         session.instance = state["instance"]
         return TrainedAgent(session, state["learner"])
 
@@ -358,17 +364,18 @@ class Run:
         return plot_calibration(self, where, episodes=episodes, policy=policy, seed=seed, bins=bins)
 
     def plot_map(
-        self, path: str | Path | None = None, *, dims: tuple[int, int] = (0, 1), episodes: int = 20, policy: str = "own",
-        seed: int = 0,
+        self, path: str | Path | None = None, *, dims: tuple[int, int] = (0, 1), grid: tuple[int, int] | None = None,
+        episodes: int = 20, policy: str = "own", seed: int = 0,
     ) -> Path:  # fmt: skip
         """β√u beside a map of visits in played episodes; by default DIR/map.png.
 
-        Over two numbers of the observation, the others at their median; over all cells where it is one-hot.
+        Over two numbers of the observation (`dims`), the others at their median; where it is one-hot, over all cells, as a
+        `grid` of (rows, columns) if they are numbered through, such as (4, 12) for CliffWalking.
         """
         from ube.figures.looking import plot_map
 
         where = Path(path) if path is not None else self.path / "map.png"
-        plot_map(self, where, dims=dims, episodes=episodes, policy=policy, seed=seed)
+        plot_map(self, where, dims=dims, grid=grid, episodes=episodes, policy=policy, seed=seed)
         return where
 
 
@@ -418,7 +425,7 @@ class TrainedAgent:
         try:
             return self.env.encode(observation)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise UsageError(f"{observation!r} is no observation of {self.env.name}: {error}") from None
+            raise UsageError(f"{brief(observation)} is no observation of {self.env.name}: {error}") from None
 
     def video(self, path: Path, *, policy: str, seed: int, longest: int) -> None:
         """As `Run.video`."""
@@ -426,7 +433,9 @@ class TrainedAgent:
 
         session = self.session
         if not isinstance(session, HostedSession) or session.env.screens is None:
-            raise UsageError(f"{session.env.name} has no screen: videos are of Atari games")
+            raise UsageError(
+                f"{session.env.name} has no screen: videos are of Atari games, and of single environments of Gymnasium"
+            )
         _check_policy(policy)
         game = next(self.episodes(1, policy=policy, seed=seed, longest=longest))
         write_video(Watched(session.env.screens(seed, game.action), game.taken(game.u), game.q.max(1)), path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ LINES = {"√u": (0, 158, 115), "max Q": (86, 180, 233)}
 class Watched(NamedTuple):
     """An episode, decision by decision."""
 
-    screens: np.ndarray  # (T, height, width, 3)
+    screens: Iterable[np.ndarray]  # T times (height, width, 3)
     u: np.ndarray  # (T,) of the action taken
     q: np.ndarray  # (T,) largest
 
