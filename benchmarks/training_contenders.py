@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks import worker
 from ube.deep.config import AgentConfig, agent_config
-from ube.deep.learner import filled, split_knobs
 from ube.deep.loop import compiled
 from ube.deep.session import Chunk, Session
+from ube.deep.settings import filled, split_knobs
 from ube.envs import Environment, Step, make
 
 CHUNKS = 100_000  # more than any run lasts

@@ -10,8 +10,8 @@ import pytest
 
 from ube import UsageError
 from ube.deep.config import ABOUT, PRESETS, AgentConfig, agent_config, difference, parse_overrides
-from ube.deep.learner import Knobs, filled, split_knobs
 from ube.deep.networks import UncertaintyHead
+from ube.deep.settings import Knobs, filled, split_knobs
 from ube.envs import make
 
 

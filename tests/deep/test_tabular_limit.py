@@ -15,7 +15,8 @@ from deep.tiny import SEA, SMALL, counted
 from ube import backups
 from ube.deep.config import agent_config
 from ube.deep.counts import DenseCounts
-from ube.deep.learner import Learner, filled, split_knobs
+from ube.deep.learner import Learner
+from ube.deep.settings import filled, split_knobs
 from ube.tabular import Belief, solve
 
 HORIZON, STATES, ACTIONS, DISCOUNT, PRIOR = 3, 2, 2, 0.9, 0.5

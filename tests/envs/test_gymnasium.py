@@ -15,7 +15,7 @@ import ube
 from ube import RunError, UsageError
 from ube.deep.config import agent_config
 from ube.deep.hosted_session import HostedSession
-from ube.deep.learner import filled
+from ube.deep.settings import filled
 from ube.envs import HostedEnvironment, environments, make, wrapped
 from ube.envs.contract import RandomPlay
 from ube.runs.plan import Schedule, explained, planned, with_calibration

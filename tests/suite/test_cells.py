@@ -7,7 +7,7 @@ import pytest
 
 from ube import UsageError
 from ube.deep.config import PRESETS
-from ube.deep.learner import Knobs
+from ube.deep.settings import Knobs
 from ube.suite import read_suite, shipped
 from ube.suite.cells import KNOBS, _config_digest, parsed
 from ube.suite.work import room

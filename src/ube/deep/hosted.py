@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ube.deep.config import AgentConfig
-from ube.deep.learner import Knobs, Learner, LearnerState, Targets, Transition
+from ube.deep.learner import Learner, LearnerState, Targets, Transition
+from ube.deep.settings import Knobs
 from ube.envs.contract import HostedEnvironment
 
 Key = jax.Array

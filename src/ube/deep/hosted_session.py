@@ -14,9 +14,10 @@ import numpy as np
 from ube.deep.config import AgentConfig
 from ube.deep.frames import FrameReplay
 from ube.deep.hosted import NOTED, Fields, Heard, HostedLoop, compiled_hosted
-from ube.deep.learner import LearnerState, filled, split_knobs
+from ube.deep.learner import LearnerState
 from ube.deep.loop import RECOUNTED
 from ube.deep.session import Chunk, Episodes, Evaluation, check_finite, in_rewards, refreshed
+from ube.deep.settings import filled, split_knobs
 from ube.envs.contract import HostedEnvironment
 from ube.errors import RunError, UsageError
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from ube.deep import replay as ring
 from ube.deep.config import AgentConfig
-from ube.deep.learner import Choice, Knobs, Learner, LearnerState, Transition
+from ube.deep.learner import Choice, Learner, LearnerState, Transition
+from ube.deep.settings import Knobs
 from ube.envs.contract import Environment, Step
 
 Key = jax.Array

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ube.deep.config import AgentConfig
-from ube.deep.learner import Learner, LearnerState, filled, split_knobs
+from ube.deep.learner import Learner, LearnerState
 from ube.deep.loop import Carry, Log, Loop, compiled
+from ube.deep.settings import filled, split_knobs
 from ube.envs.contract import Environment
 from ube.errors import RunError, UsageError
 

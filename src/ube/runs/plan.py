@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from ube.deep.config import NETWORK_DEFAULTS, AgentConfig, agent_config
 from ube.deep.hosted_session import CHUNK as HOSTED_CHUNK
 from ube.deep.hosted_session import HostedSession
-from ube.deep.learner import filled
 from ube.deep.protocols import with_protocol
 from ube.deep.session import CHUNK, Session
+from ube.deep.settings import filled
 from ube.envs import Environment, HostedEnvironment, make, wrapped
 from ube.envs.atari import PREFIX as ATARI
 from ube.envs.contract import RandomPlay

@@ -1,0 +1,86 @@
+"""From a config to what a program is compiled for, and the numbers it runs on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ube.deep.config import NETWORK_DEFAULTS, AgentConfig
+from ube.deep.networks import SMALLEST, default_network
+from ube.envs.contract import HostedEnvironment, Interface
+from ube.errors import UsageError
+
+
+class Knobs(NamedTuple):
+    """Numbers that may change without compiling again."""
+
+    beta: jax.Array
+    epsilon_start: jax.Array
+    epsilon_end: jax.Array
+    epsilon_steps: jax.Array
+    warmup: jax.Array
+    prior: jax.Array
+    u_learning_rate: jax.Array
+    trace_decay: jax.Array
+    bonus_scale: jax.Array
+    randomised_prior: jax.Array
+    mask_probability: jax.Array
+    discount: jax.Array
+    learning_rate: jax.Array
+    reward_unit: jax.Array
+    reward_clip: jax.Array
+
+
+def split_knobs(config: AgentConfig) -> tuple[AgentConfig, Knobs]:
+    """What shapes the program, and the numbers it runs on."""
+    knobs = Knobs(**{name: jnp.asarray(getattr(config, name), jnp.float32) for name in Knobs._fields})
+    same = AgentConfig()
+    shape = dataclasses.replace(
+        config, name="", epsilon_steps=1, learning_rate=1.0, warmup=1, epsilon_evaluation=0.0,
+        **{name: getattr(same, name) for name in Knobs._fields if name not in _FILLED and name != "bonus_scale"},
+        bonus_scale=float(config.bonus_scale > 0),
+    )  # fmt: skip
+    return shape, knobs
+
+
+_FILLED = ("epsilon_steps", "warmup", "learning_rate")
+
+
+def filled(config: AgentConfig, env: Interface, steps: int | None = None) -> AgentConfig:
+    """The config with every 0 and "auto" decided by the environment, and by how long the run will be where that counts."""
+    network = default_network(env.observation_shape) if config.network == "auto" else config.network
+    if network != "mlp" and len(env.observation_shape) != 3:
+        raise UsageError(
+            f"network={network!r} reads images (height, width, channels), but {env.name} gives "
+            f"{env.observation_shape}: set network=mlp"
+        )
+    if network in SMALLEST and min(env.observation_shape[:2]) < SMALLEST[network]:
+        raise UsageError(
+            f"network={network!r} reads images of {SMALLEST[network]} pixels or more a side, but {env.name} gives "
+            f"{env.observation_shape}: set network=auto"
+        )
+    auto = NETWORK_DEFAULTS[network] | {"reward_unit": 1.0, "reward_clip": math.inf} | env.defaults
+    if isinstance(env, HostedEnvironment):
+        auto |= {name: min(auto[name], most) for name, most in _most(env, config, auto, steps).items()}
+    defaults = {name: value for name, value in auto.items() if getattr(config, name) in (0, "auto")}
+    if config.ensemble_of == "auto":
+        defaults["ensemble_of"] = "networks" if network == "mlp" else "heads"
+    full = dataclasses.replace(config, network=network, **defaults)
+    if full.ensemble > 1 and full.ensemble_of == "networks" and full.features in ("learned", "both"):
+        raise UsageError(
+            f"features={full.features!r}, ensemble={full.ensemble}: each network would have features of its own, but there "
+            "is one Σ; set features=bins or random, or ensemble_of=heads"
+        )
+    return full
+
+
+def _most(env: HostedEnvironment, config: AgentConfig, auto: dict[str, Any], steps: int | None) -> dict[str, int]:
+    most = {} if env.most_replay is None else {"replay_size": env.most_replay}
+    if env.fits_budget and steps is not None:
+        period = config.update_period or auto["update_period"]
+        most |= {"warmup": steps // 20, "epsilon_steps": steps // 4, "target_period": steps // (50 * period)}
+    return {name: max(value, 1) for name, value in most.items()}
