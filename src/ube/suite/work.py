@@ -75,7 +75,7 @@ class CellTask:
         from ube.runs.plan import EVALUATED
 
         (self.folder / FAILED).unlink(missing_ok=True)
-        cell, began = self.cell, time.time()
+        cell, began = self.cell, time.monotonic()
         schedule = Schedule(
             evaluate_every=cell.evaluate_every, evaluation_steps=cell.evaluation_steps,
             evaluation_policy=cell.evaluation_policy, checkpoint_minutes=self.checkpoint_minutes,
@@ -92,7 +92,7 @@ class CellTask:
         kept = {
             "cell": cell.spec, "config_digest": cell.config_digest, "versions": run.config["versions"],
             "resumed_with": run.config.get("resumed_with", []), "evaluations": evaluations,
-            "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.time() - began, 1),
+            "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.monotonic() - began, 1),
         }  # fmt: skip
         write_atomically(self.folder / DONE, to_json(kept, digits=17))
         forget_checkpoints(self.folder)
