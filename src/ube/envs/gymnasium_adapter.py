@@ -20,12 +20,15 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from ube.envs.arguments import whole
+from ube.envs.arguments import number, whole
 from ube.envs.contract import OF_NUMBERS, HostedEnvironment, HostedStep, RandomPlay
 from ube.envs.spaces import Actions, Encoding, WrongObservation, actions, encoding
+from ube.envs.watchdog import Hangs, Watchdog
 from ube.errors import RunError, UsageError, nearest
 
 PREFIX = "gym/"
+STEP_TIMEOUT = "step_timeout"
+"""An argument of every environment here."""
 CALIBRATION_STEPS = 1_000
 REPLAY_BYTES = 2e9
 """The most that the replay takes where nobody says: pictures are large."""
@@ -87,13 +90,20 @@ def gymnasium_ids() -> list[str]:
     return [name for name, spec in gymnasium.registry.items() if "/" not in name and spec.entry_point is not None]
 
 
-def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env_args: Any) -> HostedEnvironment:
+def gymnasium_environment(
+    source: Any, name: str, *, frame_stack: int = 1, step_timeout: float | None = None, **env_args: Any
+) -> HostedEnvironment:
     """source: a class or function that makes an environment from `env_args`, or one that is made.
 
-    frame_stack: how many of the last observations are seen together. An object is used for everything there is to do,
-    training and evaluation in turn, and closed by whoever made it.
+    frame_stack: how many of the last observations are seen together. step_timeout: seconds that a step or a reset may take;
+    one that takes longer hangs, and stops the run; None waits for as long as it takes. An object is used for everything
+    there is to do, training and evaluation in turn, and closed by whoever made it.
     """
     whole("frame_stack", frame_stack, 1)
+    if step_timeout is not None and not number(STEP_TIMEOUT, step_timeout) > 0:
+        raise UsageError(
+            f"{STEP_TIMEOUT}={step_timeout}: it must be positive; leave it out to wait for as long as it takes"
+        )
     made = isinstance(source, gymnasium.Env | VectorEnv)
     if made and env_args:
         raise UsageError(f"{name} is made already: it takes no arguments ({', '.join(env_args)})")
@@ -116,11 +126,12 @@ def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env
 
     def open_games(n_envs: int) -> Any:
         if many:
-            return VectorGames(first if made else _made(source, name, env_args), seen, choices, name, owned=not made)
+            env = first if made else _made(source, name, env_args)
+            return VectorGames(env, seen, choices, name, not made, step_timeout)
         if made and n_envs != 1:
             raise UsageError(f"n_envs={n_envs}: {name} is one object; give a class or a function that makes as many")
         envs = [first] if made else [_made(source, name, env_args) for _ in range(n_envs)]
-        return SingleGames(envs, seen, choices, name, owned=not made)
+        return SingleGames(envs, seen, choices, name, not made, step_timeout)
 
     shape = (*seen.shape[:-1], seen.shape[-1] * frame_stack)
     low, high = (np.concatenate([bound] * frame_stack, -1) for bound in (seen.low, seen.high))
@@ -167,9 +178,11 @@ def _mode(env: VectorEnv) -> AutoresetMode:
 class SingleGames:
     """Environments one at a time."""
 
-    def __init__(self, envs: list[Any], seen: Encoding, choices: Actions, name: str, owned: bool):
+    def __init__(
+        self, envs: list[Any], seen: Encoding, choices: Actions, name: str, owned: bool, timeout: float | None = None
+    ):
         self.envs, self.seen, self.choices, self.name, self.owned = envs, seen, choices, name, owned
-        self.steps = 0
+        self.steps, self.timeout, self.hangs = 0, timeout, False
 
     def reset(self, seed: int) -> np.ndarray:
         seeds = _seeds(seed, len(self.envs))
@@ -196,7 +209,7 @@ class SingleGames:
         return self._first(self.envs[env])
 
     def close(self) -> None:
-        if self.owned:
+        if self.owned and not self.hangs:
             for env in self.envs:
                 env.close()
 
@@ -204,9 +217,11 @@ class SingleGames:
 class VectorGames:
     """A vector environment, whatever its mode of resetting."""
 
-    def __init__(self, env: Any, seen: Encoding, choices: Actions, name: str, owned: bool):
+    def __init__(
+        self, env: Any, seen: Encoding, choices: Actions, name: str, owned: bool, timeout: float | None = None
+    ):
         self.env, self.seen, self.choices, self.name, self.owned = env, seen, choices, name, owned
-        self.mode, self.steps = _mode(env), 0
+        self.mode, self.steps, self.timeout, self.hangs = _mode(env), 0, timeout, False
 
     def reset(self, seed: int) -> np.ndarray:
         with _blamed(self, "reset"):
@@ -222,6 +237,9 @@ class VectorGames:
         with _blamed(self, "step"):
             taken = np.stack([self.choices.decode(int(action)) for action in actions])
             observation, reward, terminated, truncated, info = self.env.step(taken)
+            for what, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+                if np.shape(value) != (self.env.num_envs,):
+                    raise WrongObservation(f"{what} of shape {np.shape(value)}, not ({self.env.num_envs},)")
             frame = last = self._frames(observation)
             terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
             ended = terminated | truncated
@@ -252,19 +270,30 @@ class VectorGames:
         return np.stack([self.seen.encode(one) for one in iterate(self.env.observation_space, observation)])
 
     def close(self) -> None:
-        if self.owned:
+        if self.hangs and isinstance(self.env.unwrapped, AsyncVectorEnv):
+            self.env.close(terminate=True)  # it would wait for an answer
+        elif self.owned and not self.hangs:
             self.env.close()
 
 
 class _blamed:
-    """Errors of an environment name it, and what it was doing."""
+    """Errors of an environment name it, and what it was doing. So does a hang, if there is a limit."""
 
     def __init__(self, games: SingleGames | VectorGames, doing: str):
         self.games, self.doing = games, doing
+        self.watch = Watchdog(games.timeout)
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> None:
+        self.watch.start()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self.watch.stop()
+        if isinstance(error, Hangs):
+            self.games.hangs = True
+            raise RunError(
+                f"{self.games.name} did not come back from {self.doing} {self.games.steps} within {self.games.timeout:g} s: "
+                f"mend it, or give it longer (--set env.{STEP_TIMEOUT}=N); the last good state is kept"
+            ) from error
         if isinstance(error, WrongObservation):
             raise RunError(f"{self.games.name} gave {error}, in {self.doing} {self.games.steps}: mend it") from error
         if isinstance(error, Exception) and not isinstance(error, RunError | UsageError):
