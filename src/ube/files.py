@@ -65,14 +65,15 @@ def writing(path: Path) -> Iterator[None]:
 
 def sync_folder(path: Path) -> None:
     """So that a power cut does not take back which files are in it."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that does not do this
-            raise
-    finally:
-        os.close(handle)
+    with writing(path):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a file system that does not do this
+                raise
+        finally:
+            os.close(handle)
 
 
 def _plain(value: Any, digits: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -35,8 +36,11 @@ def gently(say: Callable[[str], None]) -> Iterator[Callable[[], int]]:
     A cluster may send SIGTERM to all processes, and the parent of this one then asks as Ctrl-C does: that is no second time.
     """
     asked: list[int] = []
+    own = os.getpid()
 
     def ask(number: int, frame: Any) -> None:
+        if os.getpid() != own:  # forked since, as those of vector environments: whoever did that ends them
+            return
         if number == signal.SIGINT and number in asked:
             stopped(number)
         asked.append(number)

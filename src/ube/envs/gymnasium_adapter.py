@@ -271,6 +271,8 @@ class VectorGames:
 
     def close(self) -> None:
         if self.hangs and isinstance(self.env.unwrapped, AsyncVectorEnv):
+            for process in self.env.unwrapped.processes:
+                process.kill()
             self.env.close(terminate=True)  # it would wait for an answer
         elif self.owned and not self.hangs:
             self.env.close()

@@ -116,8 +116,11 @@ class Checkpoints:
         ring[segment.first : segment.first + len(frames)] = frames
 
     def _folders(self) -> list[Path]:
-        """Newest first."""
-        return sorted((path for path in self.path.glob("*-*") if path.is_dir()), reverse=True)
+        """Newest first. A folder that cannot be read is an error: `glob` would take it to be empty."""
+        if not self.path.exists():
+            return []
+        names = (path for path in self.path.iterdir() if "-" in path.name)
+        return sorted((path for path in names if path.is_dir()), reverse=True)
 
     def _known_segments(self) -> dict[str, str]:
         """Frames in files that some checkpoint vouches for."""

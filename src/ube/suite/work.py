@@ -106,7 +106,9 @@ def done(folder: Path) -> dict[str, Any] | None:
         _check(kept)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except OSError as error:  # it may be whole
+        raise UsageError(f"{folder / DONE}: {error.strerror}: mend the disk, or its permissions") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{folder / DONE} is damaged ({error}): remove it, and its cell is run again") from None
     return kept
 
