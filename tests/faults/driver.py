@@ -1,4 +1,4 @@
-"""The `ube` command in small chunks, which notes in the file FAULTS_NOTES what it is doing: python -m faults.driver WORDS..."""
+"""The `ube` command in small chunks, which notes in the file FAULTS_NOTES what it does: python -m faults.driver WORDS..."""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""Millions of Sherman-Morrison updates with features that are hard on them: Σ against float64, and u that is never negative."""
+"""Millions of Sherman-Morrison updates with features that are hard on them: Σ against float64, and u never negative."""
 
 from collections.abc import Callable
 from typing import Any

@@ -149,7 +149,7 @@ def every_fault(
 ) -> dict[str, int]:  # fmt: skip
     """Lets every operation of `work` go wrong in every way. prepare: gives a fresh folder. verify: is given the folder, what
     went wrong, and what `work` raised. Returns how often each fault was met."""
-    with mock.patch.object(os, "fsync", lambda handle: None):  # counted, but only a power cut would notice
+    with mock.patch.object(os, "fsync", return_value=None):  # counted, but only a power cut would notice
         return _every_fault(prepare, work, verify, choose)
 
 

@@ -91,7 +91,7 @@ def test_a_checkpoint_of_another_run_does_not_serve(stopped: Path, tmp_path: Pat
     shutil.rmtree(tmp_path / "other" / "checkpoints")
     shutil.copytree(stopped / "checkpoints", tmp_path / "other" / "checkpoints")
     (tmp_path / "other" / "state.safetensors").unlink()
-    with pytest.raises(RunError, match="of another run.*and there is none before it: start a new run"):
+    with pytest.raises(RunError, match=r"of another run.*and there is none before it: start a new run"):
         trained(tmp_path / "other", **other, resume=True)
 
 
@@ -108,7 +108,7 @@ def test_rows_that_were_lost_are_noticed(stopped: Path, tmp_path: Path) -> None:
     assert "episodes.jsonl lost rows since): going back" in said[0]
     assert same(contents(run), contents(whole))
     (stopped / "metrics.jsonl").unlink()
-    with pytest.raises(RunError, match="metrics.jsonl lost rows since.*start a new run"):
+    with pytest.raises(RunError, match=r"metrics.jsonl lost rows since.*start a new run"):
         trained(stopped, **SEA, resume=True)
 
 

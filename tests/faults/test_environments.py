@@ -1,6 +1,7 @@
 """Environments that hang, lie about their spaces or need all memory, and clocks that jump."""
 
 import ast
+import contextlib
 import resource
 import signal
 import threading
@@ -46,10 +47,8 @@ class Moody(gymnasium.Env):
 
     def misbehave(self, observation: Any) -> Any:
         if self.how == "hangs":
-            try:
+            with contextlib.suppress(Exception):
                 time.sleep(1e6)
-            except Exception:
-                pass
         if self.how == "works":
             while True:
                 observation = observation + 0
