@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faults.damage import damaged
-from runs.test_checkpoints import contents, folders, killed_at, made_here, same, trained  # noqa: F401
+from runs.test_checkpoints import Killed, contents, folders, killed_at, made_here, same, trained  # noqa: F401
 from ube import RunError, UsageError
 from ube.runs import checkpoints
 from ube.runs.checkpoints import Checkpoints
@@ -25,7 +25,7 @@ def test_random_damage_is_found_and_the_one_before_serves(tmp_path: Path) -> Non
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
-    with pytest.raises(BaseException, match=""):
+    with pytest.raises(Killed):
         trained(tmp_path / "run", **SEA, callback=killed_at(168))
     assert [int(folder.name[:12]) for folder in folders(tmp_path / "run")] == [88, 128]
     return tmp_path / "run"
@@ -35,7 +35,7 @@ def test_a_damaged_checkpoint_takes_no_place_of_a_good_one(stopped: Path) -> Non
     """It is forgotten when the next is saved: two whole ones are there again."""
     (folders(stopped)[-1] / "state.safetensors").write_bytes(b"")
     damaged_one = folders(stopped)[-1].name
-    with pytest.raises(BaseException, match=""):
+    with pytest.raises(Killed):
         trained(stopped, **SEA, resume=True, callback=killed_at(168))
     kept = [int(folder.name[:12]) for folder in folders(stopped)]
     assert kept == [88, 128]
@@ -78,7 +78,7 @@ def test_a_checkpoint_of_another_run_does_not_serve(stopped: Path, tmp_path: Pat
 
     other: dict[str, Any] = SEA | {"overrides": SMALL | {"beta": 0.5}}
     whole = trained(tmp_path / "whole", **other)
-    with pytest.raises(BaseException, match=""):
+    with pytest.raises(Killed):
         trained(tmp_path / "other", **other, callback=killed_at(168))
     theirs = folders(stopped)[-1]
     shutil.rmtree(folders(tmp_path / "other")[-1])
@@ -126,6 +126,6 @@ def test_what_an_error_left_is_not_taken_for_the_end(stopped: Path, tmp_path: Pa
     with pytest.raises(RunError, match="a stumble"):
         trained(stopped, **SEA, resume=True, callback=fails)
     assert (stopped / "state.safetensors").exists()
-    with pytest.raises(BaseException, match=""):
+    with pytest.raises(Killed):
         trained(stopped, **SEA, resume=True, callback=killed_at(208))
     assert same(contents(trained(stopped, **SEA, resume=True)), contents(whole))

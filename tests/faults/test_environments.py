@@ -140,7 +140,7 @@ def test_processes_of_a_vector_that_hang_are_ended(tmp_path: Path) -> None:
     [
         ("shape", r"gave an observation of shape \(2, 2\), not \(2,\), in step 200"),
         ("text", r"gave an observation of shape \(\), not \(2,\)"),
-        ("object", r"failed in step 200 \(TypeError"),
+        ("object", "gave the observation nan at step 200"),
         ("nan", "gave the observation nan at step 200"),
         ("huge", "gave the observation inf at step 200"),
         ("pays text", r"failed in step 200 \(ValueError: could not convert"),
