@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-games test-cluster test-sb3 test-wheel bench docs format clean
+.PHONY: help run test test-slow test-games test-cluster test-sb3 test-wheel soak bench docs format clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ test-sb3: $(READY) ## the example that puts UBE into Stable-Baselines3's DQN, ag
 
 test-wheel: $(READY) ## the wheel, built and installed in an empty environment
 	$(BIN)/pytest -q -m wheel tests/test_wheel.py
+
+soak: $(READY) ## kills, failing disks, damage, numbers and load, many times (hours); PARTS="kills damage" for some of it
+	PYTHONPATH=tests $(BIN)/python -m faults.soak $(PARTS)
 
 bench: $(READY) ## measure solvers and training loops; PEERS=PYTHON with their packages adds PyTorch's
 	$(BIN)/python -m benchmarks.sparse_sweep --out docs/results/benchmarks/sparse_sweep.json

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from ube.comparison.command import Compare
 from ube.completion import Completion
 from ube.doctor import Doctor
 from ube.errors import RunError, UsageError, nearest
+from ube.stopping import CODES, Terminated, terminable
 from ube.suite.command import SuiteCommand
 
 if TYPE_CHECKING:
@@ -399,16 +401,17 @@ def main(argv: list[str] | None = None) -> None:
     if words[0] in ("train", "evaluate", "compare"):  # module:NAME may be in this folder
         sys.path.append(os.getcwd())
     try:
-        chosen.run()
+        with terminable():
+            chosen.run()
     except UsageError as error:
         print(f"ube: {error}", file=sys.stderr)
         sys.exit(2)
     except RunError as error:
         print(f"ube: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("ube: stopped", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(CODES[signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT])
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

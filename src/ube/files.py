@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import platform
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ from typing import Any
 import numpy as np
 
 from ube._version import __version__
+
+STAGED = ".part"
+"""How the names of files end that are not whole yet."""
 
 
 def versions() -> dict[str, str]:
@@ -33,17 +38,42 @@ def to_json(content: Any, digits: int = 6) -> str:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Staged beside its place and renamed, so that no reader ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, staged = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with writing(path):
+        handle, staged = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=STAGED)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content if isinstance(content, bytes) else content.encode())
+                file.flush()
+                os.fsync(file.fileno())  # else a power cut may leave the new name with nothing in it
+            os.chmod(staged, 0o644)
+            os.replace(staged, path)
+        except BaseException:
+            Path(staged).unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Errors of the system name this file: those of a full disk name none by themselves."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
-            file.flush()
-            os.fsync(file.fileno())  # else a power cut may leave the new name with nothing in it
-        os.chmod(staged, 0o644)
-        os.replace(staged, path)
-    except BaseException:
-        Path(staged).unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        error.filename = str(path)
         raise
+
+
+def sync_folder(path: Path) -> None:
+    """So that a power cut does not take back which files are in it."""
+    with writing(path):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a file system that does not do this
+                raise
+        finally:
+            os.close(handle)
 
 
 def _plain(value: Any, digits: int) -> Any:

@@ -1,13 +1,9 @@
 """Checkpoints: whole or absent, and a run that goes on is the run that never stopped."""
 
 import dataclasses
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -323,46 +319,6 @@ def test_too_little_memory_and_disk_are_said_before_the_start(tmp_path: Path, mo
     with pytest.raises(UsageError, match=r"need 11\.8 GB of disk, and 2\.0 GB are free in .*run: .*, or another place"):
         trained(tmp_path / "run", overrides=big)
     assert not (tmp_path / "run").exists()
-
-
-# ---------------------------------------------------------------- real games, really killed
-
-ATARI = [
-    "--env", "atari/Pong", "--agent", "ube-nstep", "--frames", "480", "--evaluate-every", "240", "--evaluation-frames", "4",
-    "--checkpoint-minutes", "1e-9", "--set", "replay_size=90", "warmup=40", "batch_size=8", "env.max_frames=80",
-]  # fmt: skip
-PLAYED = "import sys; from ube.runs import plan; plan.HOSTED_CHUNK = 20; from ube.cli import main; main(sys.argv[1:])"
-
-
-def command(out: Path, *words: str) -> list[str]:
-    return [sys.executable, "-c", PLAYED, "train", *ATARI, "--out", str(out), *words]
-
-
-@pytest.mark.parametrize("kills", [(3,), pytest.param((1, 2, 3, 4, 5), marks=pytest.mark.slow)])
-def test_kill_9_at_any_moment_changes_nothing(
-    kills: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ale_py")
-    # a process killed while it writes to the cache would leave half an entry to others
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
-    subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
-    rng, killed = np.random.default_rng(int(time.time())), 0
-    rows = tmp_path / "run" / "metrics.jsonl"
-    for lines in kills:
-        process = subprocess.Popen(
-            command(tmp_path / "run", "--resume"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        while process.poll() is None and (not rows.exists() or len(rows.read_bytes().splitlines()) < lines):
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0, 0.3))
-        process.send_signal(signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
-    assert killed >= len(kills) - 1
-    subprocess.run(command(tmp_path / "run", "--resume"), check=True, capture_output=True)
-    assert same(contents(load(tmp_path / "run")), contents(load(tmp_path / "whole")))
-    states = [json.loads((folders(tmp_path / name)[-1] / "manifest.json").read_text()) for name in ("run", "whole")]
-    assert states[0]["files"] == states[1]["files"]
-    assert states[0]["segments"] == states[1]["segments"]
 
 
 def test_ctrl_c_stops_after_the_chunk_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,14 +95,14 @@ def test_the_results_are_those_of_runs_by_themselves(finished: Path, tmp_path: P
 
 
 @pytest.fixture
-def small_disk() -> Iterator[Callable[[Path], None]]:
-    """Mounts a disk of 8 kB on a folder."""
+def small_disk() -> Iterator[Callable[..., None]]:
+    """Mounts a small disk on a folder."""
     mounted: list[Path] = []
 
-    def mount(folder: Path) -> None:
+    def mount(folder: Path, size: str = "8k") -> None:
         folder.mkdir(parents=True)
         done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", folder], capture_output=True, text=True
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, text=True
         )
         if done.returncode:
             pytest.skip(f"no disk can be mounted: {done.stderr.strip()}")
@@ -114,7 +114,7 @@ def small_disk() -> Iterator[Callable[[Path], None]]:
 
 
 def test_a_full_disk_in_one_cell_stops_no_other_and_the_same_command_finishes_it(
-    finished: Path, tmp_path: Path, small_disk: Callable[[Path], None]
+    finished: Path, tmp_path: Path, small_disk: Callable[..., None]
 ) -> None:
     whole = suite()
     full = folder_of(tmp_path, whole.cells[1])

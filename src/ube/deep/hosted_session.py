@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ from ube.deep.frames import FrameReplay
 from ube.deep.hosted import NOTED, Fields, Heard, HostedLoop, compiled_hosted
 from ube.deep.learner import LearnerState
 from ube.deep.loop import RECOUNTED
-from ube.deep.session import Chunk, Episodes, Evaluation, check_finite, in_rewards, refreshed
+from ube.deep.session import Chunk, Episodes, Evaluation, check_finite, check_weights, in_rewards, refreshed
 from ube.deep.settings import filled, split_knobs
 from ube.envs.contract import HostedEnvironment
 from ube.errors import RunError, UsageError
@@ -28,6 +29,10 @@ REFRESH = 10_000
 EVALUATION_ENVS = 8
 """Games played side by side in evaluation."""
 STREAMS = ("start", "step", "end", "batch")
+
+
+class Stopped(Exception):
+    """An evaluation that was asked to stop: nothing of it counts."""
 
 
 class HostedSession:
@@ -163,9 +168,7 @@ class HostedSession:
         )  # fmt: skip
         self._noted.append(decision.noted)
         action = np.asarray(decision.action)
-        after = self.games.step(action)
-        for what, value in (("reward", after.reward), ("observation", after.last_frame), ("observation", after.frame)):
-            self._check(what, value)
+        after = self._stepped(self.games, action, f"at step {self.step + 1}")
         clip = self.config.reward_clip
         learned = np.clip(after.reward / self.config.reward_unit, -clip, clip)
         if self.config.bonus_scale:
@@ -197,15 +200,20 @@ class HostedSession:
             self._begin(env, after.frame[env])
         self.idle = np.stack([began, ended & self.env.resets_late])
 
-    def _check(self, what: str, value: np.ndarray) -> None:
+    def _stepped(self, games: Any, action: np.ndarray, when: str) -> Any:
+        after = games.step(action)
+        for what, value in (("reward", after.reward), ("observation", after.last_frame), ("observation", after.frame)):
+            self._check(what, value, when)
+        return after
+
+    def _check(self, what: str, value: np.ndarray, when: str) -> None:
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise RunError(
-                f"{self.env.name} gave the {what} {_unusual(value)} at step {self.step + 1}: mend the environment; the "
-                "last good state is kept"
+                f"{self.env.name} gave the {what} {_unusual(value)} {when}: mend the environment; the last good state is kept"
             )
 
     def _begin(self, env: int, frame: np.ndarray) -> None:
-        self._check("observation", frame)
+        self._check("observation", frame, f"at step {self.step + 1}")
         self.observations[env] = 0
         self.observations[env, -1] = frame
         self.episode_return[env], self.episode_length[env] = 0.0, 0
@@ -253,6 +261,7 @@ class HostedSession:
             metrics |= {name: float(np.mean([one[name] for one in learned])) for name in learned[0]}
         metrics = in_rewards(metrics, self.config)
         check_finite(metrics, self.config, self.step, good)
+        check_weights(self.learner, self.config, self.step, good)
         learner = self.loop.learner
         metrics["epsilon"] = float(learner.epsilon(self.step, self.knobs))
         metrics["beta_unit"] = float(learner.unit(self.learner))
@@ -269,16 +278,24 @@ class HostedSession:
         return self.env.open(n_envs)
 
     def play(
-        self, learner: LearnerState, episodes: int | None = None, *, own: bool, seed: int, steps: int | None = None
-    ) -> Evaluation:
-        """Without learning, Σ frozen: so many episodes, or as many as begin within so many decisions.
+        self, learner: LearnerState, episodes: int | None = None, *, own: bool, seed: int, steps: int | None = None,
+        stop: Callable[[], int] = lambda: 0,
+    ) -> Evaluation:  # fmt: skip
+        """Without learning, Σ frozen: so many episodes, or as many as begin within so many decisions. Raises Stopped where
+        `stop` says so.
 
         Several games side by side, each played to its end, so that long ones count as often as short ones. One that goes on
         for more than `env.longest` decisions counts as it stands.
         """
         enough = -(-steps // self.env.longest) if steps and self.env.fits_budget else EVALUATION_ENVS
         n_envs = self.env.n_envs or min(EVALUATION_ENVS, episodes or enough)
-        games = self.open_games(n_envs)
+        with closing(self.open_games(n_envs)) as games:
+            return self._played(games, n_envs, learner, episodes, own, seed, steps, stop)
+
+    def _played(
+        self, games: Any, n_envs: int, learner: LearnerState, episodes: int | None, own: bool, seed: int, steps: int | None,
+        stop: Callable[[], int],
+    ) -> Evaluation:  # fmt: skip
         keys = jax.random.split(jax.random.key(seed), 2)
         member, zeta = (np.array(part) for part in self.loop.draw_noise(jax.random.split(keys[0], n_envs)))
         observations = self._no_frames(n_envs)
@@ -290,11 +307,13 @@ class HostedSession:
         idle = np.zeros(n_envs, bool)
         begun, decisions, results = int((number >= 0).sum()), 0, {}
         while (number >= 0).any():
+            if stop():
+                raise Stopped
             choice = self.loop.think_each(
                 learner, member, zeta, observations, keys[1], decisions, self.knobs, own,
                 self.config.epsilon_evaluation,
             )  # fmt: skip
-            after = games.step(np.asarray(choice.action))
+            after = self._stepped(games, np.asarray(choice.action), f"in an evaluation after step {self.step}")
             decisions += n_envs
             played[0][:] += np.where(idle, 0.0, after.reward)
             played[1][:] += ~idle
@@ -315,7 +334,6 @@ class HostedSession:
                 played[0][env], played[1][env] = 0.0, 0
                 noise = self.loop.draw_noise(jax.random.split(jax.random.fold_in(keys[0], begun + decisions), 1))
                 member[env], zeta[env] = noise[0][0], noise[1][0]
-        games.close()
         ordered = [results[index] for index in sorted(results)]
         return Evaluation(*(np.array(column) for column in zip(*ordered, strict=True)))
 

@@ -89,6 +89,7 @@ class Session:
             if log.bad.any():
                 raise self._not_finite(self.step + 1 + int(log.bad.argmax()), self.step)
             check_finite(metrics, self.config, planned, self.step)
+            check_weights(self.learner, self.config, planned, self.step)
             ended = np.flatnonzero(log.ended)
             episodes = Episodes(self.step + 1 + ended, log.episode_return[ended], log.episode_length[ended])
             self.step = planned
@@ -188,6 +189,20 @@ def in_rewards(values: dict[str, Any], config: AgentConfig) -> dict[str, Any]:
     """Values in what rewards are counted in, variances in its square: the learner's own unit is `reward_unit`."""
     powers = {"q": 1, "u": 2, "nu": 2}
     return {name: value * config.reward_unit ** powers.get(name, 0) for name, value in values.items()}
+
+
+def check_weights(learner: LearnerState, config: AgentConfig, step: int, good: int) -> None:
+    """Metrics are of the weights before an update: the last one of a chunk shows only here, before it is kept as good."""
+    finite = jax.device_get(_all_finite({"weights of q": learner.q, "weights of u": learner.u, "Σ": learner.counts}))
+    check_finite({name: 0.0 if fine else np.nan for name, fine in finite.items()}, config, step, good)
+
+
+@jax.jit
+def _all_finite(trees: dict[str, Any]) -> dict[str, jax.Array]:
+    def fine(tree: Any) -> jax.Array:
+        return jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+
+    return {name: fine(tree) for name, tree in trees.items()}
 
 
 def check_finite(metrics: dict[str, float], config: AgentConfig, step: int, good: int) -> None:

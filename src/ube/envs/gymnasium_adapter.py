@@ -15,9 +15,9 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import VectorEnv
 
-from ube.envs.arguments import whole
+from ube.envs.arguments import number, whole
 from ube.envs.contract import OF_NUMBERS, HostedEnvironment, RandomPlay
-from ube.envs.gymnasium_games import SingleGames, VectorGames, rendered, resets_late, words
+from ube.envs.gymnasium_games import STEP_TIMEOUT, SingleGames, VectorGames, rendered, resets_late, words
 from ube.envs.spaces import Encoding, actions, encoding
 from ube.errors import UsageError, nearest
 
@@ -83,13 +83,20 @@ def gymnasium_ids() -> list[str]:
     return [name for name, spec in gymnasium.registry.items() if "/" not in name and spec.entry_point is not None]
 
 
-def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env_args: Any) -> HostedEnvironment:
+def gymnasium_environment(
+    source: Any, name: str, *, frame_stack: int = 1, step_timeout: float | None = None, **env_args: Any
+) -> HostedEnvironment:
     """source: a class or function that makes an environment from `env_args`, or one that is made.
 
-    frame_stack: how many of the last observations are seen together. An object is used for everything there is to do,
-    training and evaluation in turn, and closed by whoever made it.
+    frame_stack: how many of the last observations are seen together. step_timeout: seconds that a step or a reset may take;
+    one that takes longer hangs, and stops the run; None waits for as long as it takes. An object is used for everything
+    there is to do, training and evaluation in turn, and closed by whoever made it.
     """
     whole("frame_stack", frame_stack, 1)
+    if step_timeout is not None and not number(STEP_TIMEOUT, step_timeout) > 0:
+        raise UsageError(
+            f"{STEP_TIMEOUT}={step_timeout}: it must be positive; leave it out to wait for as long as it takes"
+        )
     made = isinstance(source, gymnasium.Env | VectorEnv)
     if made and env_args:
         raise UsageError(f"{name} is made already: it takes no arguments ({', '.join(env_args)})")
@@ -107,11 +114,12 @@ def gymnasium_environment(source: Any, name: str, *, frame_stack: int = 1, **env
 
     def open_games(n_envs: int) -> Any:
         if many:
-            return VectorGames(first if made else _made(source, name, env_args), seen, choices, name, owned=not made)
+            env = first if made else _made(source, name, env_args)
+            return VectorGames(env, seen, choices, name, not made, step_timeout)
         if made and n_envs != 1:
             raise UsageError(f"n_envs={n_envs}: {name} is one object; give a class or a function that makes as many")
         envs = [first] if made else [_made(source, name, env_args) for _ in range(n_envs)]
-        return SingleGames(envs, seen, choices, name, owned=not made)
+        return SingleGames(envs, seen, choices, name, not made, step_timeout)
 
     def screens(seed: int, played: np.ndarray) -> Iterator[np.ndarray]:
         shown = first if made else _made(source, name, env_args | {"render_mode": "rgb_array"})

@@ -19,7 +19,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from ube.envs.contract import HostedStep
 from ube.envs.spaces import Actions, Encoding, WrongObservation
+from ube.envs.watchdog import Hangs, Watchdog
 from ube.errors import RunError, UsageError
+
+STEP_TIMEOUT = "step_timeout"
+"""An argument of every environment of Gymnasium."""
 
 
 def words(error: BaseException) -> str:
@@ -41,9 +45,11 @@ def _mode(env: VectorEnv) -> AutoresetMode:
 class SingleGames:
     """Environments one at a time."""
 
-    def __init__(self, envs: list[Any], seen: Encoding, choices: Actions, name: str, owned: bool):
+    def __init__(
+        self, envs: list[Any], seen: Encoding, choices: Actions, name: str, owned: bool, timeout: float | None = None
+    ):
         self.envs, self.seen, self.choices, self.name, self.owned = envs, seen, choices, name, owned
-        self.steps = 0
+        self.steps, self.timeout, self.hangs = 0, timeout, False
 
     def reset(self, seed: int) -> np.ndarray:
         seeds = seeds_of(seed, len(self.envs))
@@ -71,7 +77,7 @@ class SingleGames:
         return self._first(self.envs[env])
 
     def close(self) -> None:
-        if self.owned:
+        if self.owned and not self.hangs:
             for env in self.envs:
                 env.close()
 
@@ -101,9 +107,12 @@ def rendered(games: SingleGames, seed: int, actions: np.ndarray) -> Iterator[np.
 class VectorGames:
     """A vector environment, whatever its mode of resetting."""
 
-    def __init__(self, env: Any, seen: Encoding, choices: Actions, name: str, owned: bool):
+    def __init__(
+        self, env: Any, seen: Encoding, choices: Actions, name: str, owned: bool, timeout: float | None = None
+    ):
         self.env, self.seen, self.choices, self.name, self.owned = env, seen, choices, name, owned
-        self.mode, self.late, self.steps = _mode(env), resets_late(env), 0
+        self.mode, self.late = _mode(env), resets_late(env)
+        self.steps, self.timeout, self.hangs = 0, timeout, False
 
     def reset(self, seed: int) -> np.ndarray:
         with blamed(self, "reset"):
@@ -119,6 +128,9 @@ class VectorGames:
         with blamed(self, "step"):
             taken = np.stack([self.choices.decode(int(action)) for action in actions])
             observation, reward, terminated, truncated, info = self.env.step(taken)
+            for what, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+                if np.shape(value) != (self.env.num_envs,):
+                    raise WrongObservation(f"{what} of shape {np.shape(value)}, not ({self.env.num_envs},)")
             frame = last = self._frames(observation)
             terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
             ended = terminated | truncated
@@ -153,7 +165,11 @@ class VectorGames:
         return np.stack([self.seen.encode(one) for one in iterate(self.env.observation_space, observation)])
 
     def close(self) -> None:
-        if self.owned:
+        if self.hangs and isinstance(self.env.unwrapped, AsyncVectorEnv):
+            for process in self.env.unwrapped.processes:
+                process.kill()
+            self.env.close(terminate=True)  # it would wait for an answer
+        elif self.owned and not self.hangs:
             self.env.close()
 
 
@@ -168,14 +184,23 @@ def _parts(given: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 class blamed:
-    """Errors of an environment name it, and what it was doing."""
+    """Errors of an environment name it, and what it was doing. So does a hang, if there is a limit."""
 
     def __init__(self, games: SingleGames | VectorGames, doing: str):
         self.games, self.doing = games, doing
+        self.watch = Watchdog(games.timeout)
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> None:
+        self.watch.start()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self.watch.stop()
+        if isinstance(error, Hangs):
+            self.games.hangs = True
+            raise RunError(
+                f"{self.games.name} did not come back from {self.doing} {self.games.steps} within {self.games.timeout:g} s: "
+                f"mend it, or give it longer (--set env.{STEP_TIMEOUT}=N); the last good state is kept"
+            ) from error
         if isinstance(error, WrongObservation):
             raise RunError(f"{self.games.name} gave {error}, in {self.doing} {self.games.steps}: mend it") from error
         if isinstance(error, Exception) and not isinstance(error, RunError | UsageError):

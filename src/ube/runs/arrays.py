@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
 from ube.errors import UsageError
@@ -16,6 +16,15 @@ from ube.errors import UsageError
 
 def save_arrays(tree: Any) -> bytes:
     return save({name: np.array(_plain(leaf), order="C") for name, leaf in _named_leaves(jax.device_get(tree))})
+
+
+def read_array(path: Path, name: str) -> np.ndarray:
+    """One of those that `save_arrays` wrote."""
+    try:
+        with safe_open(path, "numpy") as saved:
+            return saved.get_tensor(name)
+    except SafetensorError as error:
+        raise UsageError(f"{path} cannot be read ({error})") from None
 
 
 def load_arrays(path: Path, like: Any) -> Any:

@@ -20,18 +20,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ube.deep.frames import FrameReplay
-from ube.errors import RunError
+from ube.errors import RunError, UsageError
+from ube.files import sync_folder, writing
 from ube.runs.arrays import load_arrays, save_arrays
 
+FORMAT = 1
+"""Of what is written here; a higher one is of a newer ube."""
 KEPT = 2
 SEGMENT = 10_000
 """Frames in a file."""
 STATE, MANIFEST, FRAMES, STAGED = "state.safetensors", "manifest.json", "frames", ".staged"
 Say = Callable[[str], None]
+Check = Callable[[dict[str, Any]], None]
+"""Raises Damaged where facts do not fit the run."""
 
 
 class Damaged(Exception):
-    pass
+    """Of no use: the checkpoint before may be."""
 
 
 class Segment(NamedTuple):
@@ -44,6 +49,7 @@ class Segment(NamedTuple):
 class Checkpoints:
     def __init__(self, run: Path):
         self.path = run / "checkpoints"
+        self._damaged: set[Path] = set()
 
     @property
     def any(self) -> bool:
@@ -64,22 +70,29 @@ class Checkpoints:
                 self.path / FRAMES / segment.name, np.ascontiguousarray(frames).data
             )
         content = {
-            "step": step, "facts": facts, "files": {STATE: _write(staged / STATE, save_arrays(tree))},
+            "format": FORMAT, "step": step, "facts": facts, "files": {STATE: _write(staged / STATE, save_arrays(tree))},
             "segments": segments,
         }  # fmt: skip
         digest = _write(staged / MANIFEST, json.dumps(content, indent=1).encode())
         final = self.path / f"{step:012d}-{digest[:16]}"
         shutil.rmtree(final, ignore_errors=True)
+        for folder in (staged, self.path / FRAMES):
+            sync_folder(folder)
         staged.rename(final)
-        _sync_folder(self.path)
+        sync_folder(self.path)
+        self._damaged.discard(final)
         self._forget_older()
 
-    def restore(self, like: Any, replay: FrameReplay | None, say: Say) -> tuple[Any, dict[str, Any]] | None:
-        """The newest whole checkpoint: its tree in the shape of `like`, and its facts; frames go into `replay`."""
+    def restore(
+        self, like: Any, replay: FrameReplay | None, say: Say, check: Check = lambda facts: None
+    ) -> tuple[Any, dict[str, Any]] | None:
+        """The newest whole checkpoint: its tree in the shape of `like`, and its facts; frames go into `replay`. Those found
+        damaged are forgotten when the next one is saved."""
         damaged = ""
         for folder in self._folders():
             try:
                 manifest = _manifest(folder)
+                check(manifest["facts"])
                 for name, digest in manifest["files"].items():
                     _verify(folder / name, digest)
                 for segment in (_segment(name) for name in manifest["segments"]):
@@ -89,6 +102,7 @@ class Checkpoints:
                 return load_arrays(folder / STATE, like), manifest["facts"]
             except Damaged as error:
                 damaged = f"the checkpoint {folder} is damaged ({error})"
+                self._damaged.add(folder)
                 say(f"{damaged}: going back to the one before")
         if damaged:
             raise RunError(f"{damaged}, and there is none before it: start a new run")
@@ -102,20 +116,31 @@ class Checkpoints:
         ring[segment.first : segment.first + len(frames)] = frames
 
     def _folders(self) -> list[Path]:
-        """Newest first."""
-        return sorted((path for path in self.path.glob("*-*") if path.is_dir()), reverse=True)
+        """Newest first. A folder that cannot be read is an error: `glob` would take it to be empty."""
+        if not self.path.exists():
+            return []
+        names = (path for path in self.path.iterdir() if "-" in path.name)
+        return sorted((path for path in names if path.is_dir()), reverse=True)
 
     def _known_segments(self) -> dict[str, str]:
+        """Frames in files that some checkpoint vouches for."""
         known: dict[str, str] = {}
         for folder in self._folders():
+            if folder in self._damaged:  # what follows the one before may be another run than it was
+                continue
             with contextlib.suppress(Damaged):
                 known |= _manifest(folder)["segments"]
         return {name: digest for name, digest in known.items() if (self.path / FRAMES / name).is_file()}
 
     def _forget_older(self) -> None:
-        for folder in self._folders()[KEPT:]:
-            shutil.rmtree(folder)
-        needed = self._known_segments()
+        good = [folder for folder in self._folders() if folder not in self._damaged]
+        for folder in (*good[KEPT:], *self._damaged):
+            shutil.rmtree(folder, ignore_errors=True)
+        self._damaged.clear()
+        try:
+            needed = {name for folder in good[:KEPT] for name in _manifest(folder)["segments"]}
+        except Damaged:  # whose frames may go is not known
+            return
         for path in (self.path / FRAMES).iterdir():
             if path.name not in needed:
                 path.unlink()
@@ -148,7 +173,13 @@ def _manifest(folder: Path) -> Any:
         raise Damaged(f"{path.name}: {error.strerror}") from None
     if hashlib.sha256(content).hexdigest()[:16] != folder.name.rpartition("-")[2]:
         raise Damaged(f"{path.name} is not what was written")
-    return json.loads(content)
+    manifest = json.loads(content)
+    if manifest.get("format", 1) > FORMAT:
+        raise UsageError(
+            f"{folder} was written by a newer ube (its format is {manifest['format']}, and this one reads {FORMAT}): go on "
+            "with that version, or start a new run (--out)"
+        )
+    return manifest
 
 
 def _verify(path: Path, digest: str) -> None:
@@ -163,16 +194,8 @@ def _verify(path: Path, digest: str) -> None:
 
 def _write(path: Path, content: Any) -> str:
     """To the disk, not only to the system's memory. Returns the sha256."""
-    with path.open("wb") as file:
+    with writing(path), path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     return hashlib.sha256(content).hexdigest()
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

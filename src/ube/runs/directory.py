@@ -15,12 +15,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from ube.errors import BusyError, UsageError
-from ube.files import to_json, write_atomically
-from ube.runs.arrays import load_arrays, save_arrays
+from ube.errors import BusyError, RunError, UsageError
+from ube.files import STAGED, to_json, write_atomically, writing
+from ube.runs.arrays import load_arrays, read_array, save_arrays
 
 Columns = dict[str, np.ndarray]
 CONFIG, STATE, LOCK = "config.json", "state.safetensors", ".lock"
+STEPS = "['learner'].steps"
+"""Of the arrays in STATE, how many decisions it has seen."""
 TRIES = 10
 ROWS = ("episodes", "metrics", "evaluations")
 
@@ -43,10 +45,14 @@ class RunDirectory:
                     f"{path} is being written by another run (process {file.read().strip()}): wait for it, or choose "
                     "another place (--out)"
                 )
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield cls(path)
+            with _kept_from_children(file), _explained(path):
+                with writing(path / LOCK):
+                    file.truncate(0)
+                    file.write(str(os.getpid()))
+                    file.flush()
+                for left in path.glob(f".*{STAGED}"):  # by a process that was killed
+                    left.unlink(missing_ok=True)
+                yield cls(path)
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
@@ -60,7 +66,9 @@ class RunDirectory:
 
     def finished(self, steps: int) -> bool:
         """Whether so many steps were made, and what was learned is kept."""
-        return (self.path / STATE).exists() and bool((self.columns("metrics").get("step", np.zeros(0)) >= steps).any())
+        if not (self.path / STATE).exists() or not (self.columns("metrics").get("step", np.zeros(0)) >= steps).any():
+            return False
+        return int(read_array(self.path / STATE, STEPS)) >= steps  # else it is what an error left, of an earlier start
 
     def begin(self, config: dict[str, Any]) -> None:
         write_atomically(self.path / CONFIG, to_json(config, digits=17))
@@ -83,9 +91,14 @@ class RunDirectory:
             raise UsageError(f"{self.path / CONFIG} is not JSON ({error})") from None
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of the rows so far."""
+        """Bytes of the rows so far, all of which are on the disk then."""
         paths = {name: self.path / f"{name}.jsonl" for name in ROWS}
-        return {name: path.stat().st_size for name, path in paths.items() if path.exists()}
+        return {name: _synced(path) for name, path in paths.items() if path.exists()}
+
+    def lost(self, sizes: dict[str, int]) -> list[str]:
+        """Files that have become shorter since `sizes` was taken."""
+        now = self.sizes()
+        return [f"{name}.jsonl" for name, size in sizes.items() if now.get(name, -1) < size]
 
     def cut_back(self, sizes: dict[str, int]) -> None:
         """Forgets the rows that came after `sizes` was taken."""
@@ -100,7 +113,8 @@ class RunDirectory:
         """Adds rows to NAME.jsonl: columns of equal length, or one number each."""
         lists = {key: np.atleast_1d(value).tolist() for key, value in columns.items()}
         rows = zip(*lists.values(), strict=True)
-        with (self.path / f"{name}.jsonl").open("a") as file:
+        path = self.path / f"{name}.jsonl"
+        with writing(path), path.open("a") as file:
             file.writelines(json.dumps(dict(zip(lists, row, strict=True))) + "\n" for row in rows)
 
     def columns(self, name: str) -> Columns:
@@ -118,6 +132,50 @@ class RunDirectory:
     def load_state(self, like: Any) -> Any:
         """The saved state, in the shape of `like` (arrays or their shapes)."""
         return load_arrays(self.path / STATE, like)
+
+
+def _synced(path: Path) -> int:
+    with writing(path), path.open("rb") as file:
+        os.fsync(file.fileno())
+        return os.fstat(file.fileno()).st_size
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """A disk that refuses is no end: what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or not Path(os.fsdecode(error.filename)).is_relative_to(path):
+            raise
+        raise RunError(
+            f"{os.fsdecode(error.filename)}: {error.strerror}: make room, or mend the disk or its permissions; what was kept "
+            "before is whole, and the same command goes on from there (ube train: with --resume)"
+        ) from error
+
+
+_held: set[IO[str]] = set()
+"""Locks of this process."""
+
+
+@contextmanager
+def _kept_from_children(file: IO[str]) -> Iterator[None]:
+    """A child that is forked, as those of vector environments, would hold the lock for as long as it lives: longer than its
+    parent, if that is killed."""
+    _held.add(file)
+    try:
+        yield
+    finally:
+        _held.discard(file)
+
+
+def _let_go() -> None:
+    for file in _held:
+        os.close(file.fileno())
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def _taken(file: IO[str]) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,23 +17,29 @@ import numpy as np
 
 from ube.deep import watching
 from ube.deep.config import AgentConfig, agent_config
-from ube.deep.hosted_session import HostedSession
+from ube.deep.hosted_session import HostedSession, Stopped
 from ube.deep.learner import LearnerState
 from ube.deep.session import Episodes, Evaluation, Session, in_rewards
 from ube.deep.watching import Episode
 from ube.envs import Environment, HostedEnvironment
 from ube.envs.gymnasium_adapter import OBJECT
+from ube.envs.gymnasium_games import STEP_TIMEOUT
 from ube.errors import RunError, UsageError, brief
 from ube.files import to_json
 from ube.machine import check_room
-from ube.runs.checkpoints import Checkpoints
+from ube.runs.checkpoints import Checkpoints, Damaged
 from ube.runs.directory import CONFIG, Columns, RunDirectory
 from ube.runs.plan import EVALUATED, POLICIES, Schedule, check_seed, default_path, made_from, planned
 from ube.runs.trackers import check_trackers, trackers
 from ube.stats.calibration import Calibration
+from ube.stopping import gently, stopped
 
-MAY_CHANGE = ("command", "versions", "resumed_with", "schedule.checkpoint_minutes", "schedule.track")
+MAY_CHANGE = (
+    "command", "versions", "resumed_with", "schedule.checkpoint_minutes", "schedule.track", f"env_args.{STEP_TIMEOUT}",
+)  # fmt: skip
 """Fields of config.json, when a run goes on."""
+STEPS = "steps"
+"""May change as well, of a run outside of JAX."""
 
 
 class Progress(NamedTuple):
@@ -83,7 +88,7 @@ def train(
     last checkpoint as if it had never stopped. chunk: steps between two rows of metrics, at most 10,000; Σ is refreshed then
     as well. callback: is called after each chunk with its `Progress`, and stops the run by returning True; what was learned
     until then is kept, and `resume` goes on from there. The same seed gives the same run to the bit on a CPU with as many
-    threads. Ctrl-C stops after the chunk that is under way, with a checkpoint.
+    threads. Ctrl-C and SIGTERM stop after the chunk that is under way, with a checkpoint.
     """
     enable_compilation_cache()
     check_trackers(schedule.track)
@@ -100,7 +105,7 @@ def train(
     content = plan.content(chunk)
     if isinstance(made, HostedEnvironment) and not path.exists():
         check_room(session.config.replay_size, made.frame_shape, made.observation_dtype, path)
-    with RunDirectory.locked(path) as directory, _gentle_interrupt(say) as interrupted:
+    with RunDirectory.locked(path) as directory, gently(say) as interrupted:
         checkpoints = Checkpoints(path)
         if directory.is_new:
             directory.begin(content)
@@ -118,7 +123,8 @@ def train(
             _learn(session, directory, checkpoints, steps, chunk, schedule, callback, interrupted)
         except Exception as error:  # also of a callback
             if session.last_good is not None:
-                directory.save_state(session.last_good)
+                with suppress(OSError) if isinstance(error, OSError) else nullcontext():  # the disk may be full
+                    directory.save_state(session.last_good)
             if isinstance(error, RunError):
                 raise RunError(f"{error} in {path}") from error.__cause__
             raise
@@ -129,13 +135,22 @@ def train(
 
 def _learn(
     session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, steps: int, chunk: int,
-    schedule: Schedule, callback: Callback | None, interrupted: Callable[[], bool],
+    schedule: Schedule, callback: Callback | None, interrupted: Callable[[], int],
 ) -> None:  # fmt: skip
     def checkpoint() -> None:
-        checkpoints.save(session.step, session.snapshot(), session.replay, {"sizes": directory.sizes()})
+        facts = {"sizes": directory.sizes(), "run": _digest(directory)}
+        checkpoints.save(session.step, session.snapshot(), session.replay, facts)
+
+    def evaluate() -> None:
+        with suppress(Stopped):  # then it is the first thing when the run goes on
+            write(session.step, _evaluate(session, directory, schedule, interrupted))
 
     kept_at, enough = time.monotonic(), False
     with trackers(schedule.track, directory.path, directory.config) as write:
+        if _evaluation_is_missing(session, directory):
+            evaluate()
+            if stop := interrupted():
+                stopped(stop)
         for part in session.run(steps, chunk):
             directory.append("episodes", part.episodes._asdict())
             directory.append("metrics", {"step": part.step, **part.metrics})
@@ -144,13 +159,13 @@ def _learn(
                 agent = TrainedAgent(session, jax.tree.map(jax.numpy.copy, session.learner))
                 enough = bool(callback(Progress(part.step, steps, part.metrics, part.episodes, agent)))
             if isinstance(session, HostedSession) and part.step % session.restart_every == 0:
-                write(part.step, _evaluate(session, directory, schedule))
+                evaluate()
             stop = interrupted()
             if stop or time.monotonic() - kept_at > 60 * schedule.checkpoint_minutes:
                 checkpoint()
                 kept_at = time.monotonic()
             if stop:
-                raise KeyboardInterrupt
+                stopped(stop)
             if enough:
                 break
     if enough or isinstance(session, HostedSession):
@@ -158,30 +173,49 @@ def _learn(
     directory.save_state(session.kept())
 
 
-def _evaluate(session: HostedSession, directory: RunDirectory, schedule: Schedule) -> dict[str, float]:
-    """Mean returns, by policy."""
-    means = {}
-    for policy in EVALUATED[schedule.evaluation_policy]:
-        seed = int(np.random.SeedSequence((session.seed, session.step)).generate_state(1)[0])
-        played = session.play(session.learner, own=policy == "own", seed=seed, steps=schedule.evaluation_steps)
-        number = len(played.episode_return)
-        directory.append(
-            "evaluations", {"step": [session.step] * number, "policy": [policy] * number, **played._asdict()}
+def _evaluate(
+    session: Any, directory: RunDirectory, schedule: Schedule, interrupted: Callable[[], int]
+) -> dict[str, float]:
+    """Mean returns, by policy. Written when all is played: an evaluation is there whole, or missing."""
+    seed = int(np.random.SeedSequence((session.seed, session.step)).generate_state(1)[0])
+    played = {
+        policy: session.play(
+            session.learner, own=policy == "own", seed=seed, steps=schedule.evaluation_steps, stop=interrupted
         )
-        means[f"evaluation_{policy}"] = float(played.episode_return.mean())
-    return means
+        for policy in EVALUATED[schedule.evaluation_policy]
+    }
+    rows = [(policy, *row) for policy, games in played.items() for row in zip(*games, strict=True)]
+    policies, returns, lengths = zip(*rows, strict=True) if rows else ((), (), ())
+    columns = {"policy": policies, "episode_return": returns, "episode_length": lengths}
+    directory.append("evaluations", {"step": [session.step] * len(rows), **columns})
+    return {f"evaluation_{policy}": float(games.episode_return.mean()) for policy, games in played.items()}
+
+
+def _evaluation_is_missing(session: Session | HostedSession, directory: RunDirectory) -> bool:
+    """Since the run was stopped in the middle of it."""
+    if not isinstance(session, HostedSession) or not session.step or session.step % session.restart_every:
+        return False
+    return session.step not in directory.columns("evaluations").get("step", np.zeros(0))
 
 
 def _same_run(directory: RunDirectory, asked: dict[str, Any], hosted: bool) -> None:
     """A run goes on only with what it began with; one outside of JAX may go on for longer."""
     before, now = _flat(directory.config), _flat(json.loads(to_json(asked, digits=17)))
-    free = (*MAY_CHANGE, "steps") if hosted else MAY_CHANGE
+    free = (*MAY_CHANGE, STEPS) if hosted else MAY_CHANGE
     for name in before | now:
         if not name.startswith(free) and before.get(name) != now.get(name):
             raise UsageError(
                 f"{directory.path} was begun with {name}={before.get(name)}, not {now.get(name)}: a run goes on only with "
                 "what it began with; leave that as it was, or start a new run (--out)"
             )
+
+
+def _digest(directory: RunDirectory) -> str:
+    """Of all that must stay as it is: checkpoints of other runs do not serve."""
+    fixed = {
+        name: value for name, value in _flat(directory.config).items() if not name.startswith((*MAY_CHANGE, STEPS))
+    }
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -192,7 +226,14 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, say: Any) -> None:
-    found = checkpoints.restore(session.like_snapshot(), session.replay, say)
+    def check(facts: dict[str, Any]) -> None:
+        if facts.get("run", own) != own:
+            raise Damaged("it is of another run: this one was begun with other values")
+        if lost := directory.lost(facts["sizes"]):
+            raise Damaged(f"{' and '.join(lost)} lost rows since")
+
+    own = _digest(directory)
+    found = checkpoints.restore(session.like_snapshot(), session.replay, say, check)
     if found is None:
         if directory.finished(directory.config["steps"]):
             raise UsageError(
@@ -205,28 +246,6 @@ def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoint
     directory.cut_back(facts["sizes"])
     session.restore(tree)
     say(f"going on from step {session.step:,}")
-
-
-@contextmanager
-def _gentle_interrupt(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C only asks to stop; the second one stops at once."""
-    asked = False
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        say("stopping after this chunk, with a checkpoint; Ctrl-C again to stop at once")
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def load(path: str | Path, env: Any = None) -> Run:

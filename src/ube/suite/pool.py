@@ -98,7 +98,7 @@ class Pool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.stop(gently=kind is KeyboardInterrupt)
+        self.stop(gently=kind is not None and issubclass(kind, KeyboardInterrupt))
 
     def stop(self, *, gently: bool = False) -> None:
         """At once, or after tasks that know how to stop have kept what they have."""
@@ -112,7 +112,7 @@ class Pool:
             for process in busy:
                 process.join(max(0.0, end - time.monotonic()))
         for worker in self.workers:
-            worker.process.terminate()
+            worker.process.kill()  # SIGTERM would be heard as a request, and one that hangs would not answer it
         for worker in self.workers:
             self._buried(worker)
         self.busy = {}
@@ -233,6 +233,8 @@ def answer(task: Task) -> tuple[str, Any]:
         return "usage", str(error)
     except RunError as error:
         return "failed", str(error)
+    except MemoryError as error:
+        return "failed", f"not enough memory ({error}): take fewer workers (--workers), or a smaller replay_size"
     except Exception:
         return "failed", traceback.format_exc()
 

@@ -75,7 +75,7 @@ class CellTask:
         from ube.runs.plan import EVALUATED
 
         (self.folder / FAILED).unlink(missing_ok=True)
-        cell, began = self.cell, time.time()
+        cell, began = self.cell, time.monotonic()
         schedule = Schedule(
             evaluate_every=cell.evaluate_every, evaluation_steps=cell.evaluation_steps,
             evaluation_policy=cell.evaluation_policy, checkpoint_minutes=self.checkpoint_minutes,
@@ -92,7 +92,7 @@ class CellTask:
         kept = {
             "cell": cell.spec, "config_digest": cell.config_digest, "versions": run.config["versions"],
             "resumed_with": run.config.get("resumed_with", []), "evaluations": evaluations,
-            "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.time() - began, 1),
+            "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.monotonic() - began, 1),
         }  # fmt: skip
         write_atomically(self.folder / DONE, to_json(kept, digits=17))
         forget_checkpoints(self.folder)
@@ -106,7 +106,9 @@ def done(folder: Path) -> dict[str, Any] | None:
         _check(kept)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except OSError as error:  # it may be whole
+        raise UsageError(f"{folder / DONE}: {error.strerror}: mend the disk, or its permissions") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{folder / DONE} is damaged ({error}): remove it, and its cell is run again") from None
     return kept
 
