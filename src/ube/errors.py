@@ -16,6 +16,11 @@ class RunError(RuntimeError):
     """A run that cannot go on: it diverged, or its environment failed."""
 
 
+def plain(text: str) -> str:
+    """For a terminal: what a file or a name holds may not move the cursor, hide a line or half of it, or begin a new one."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
 def nearest(value: str, choices: Sequence[str]) -> str:
     """The end of a message about a name that is none of the choices."""
     close = difflib.get_close_matches(value, choices, n=3)

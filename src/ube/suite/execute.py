@@ -97,7 +97,7 @@ def _settled(suite: Suite, folder: Path, outcomes: Iterable[tuple[Task, Any]], s
         elif isinstance(outcome, Failure):
             failures[task.name] = outcome.message
             failed(task.folder, outcome.message)
-            said(f"{task.name} failed: {outcome.message.strip().splitlines()[-1]}")
+            said(f"{task.name} failed: {(outcome.message.strip().splitlines() or [''])[-1]}")
         else:
             said(f"{task.name} is done")
     return Outcome(sum(_is_done(folder_of(folder, cell)) for cell in suite.cells), failures, tuple(left))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import platform
 import time
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ube.errors import UsageError
 from ube.files import to_json, write_atomically
 from ube.machine import Room, free_disk, free_memory, gigabytes
+from ube.reading import read_table
 from ube.suite.cells import FRAME_SKIP, Cell, Suite
 from ube.suite.pool import Failure, Pool
 from ube.suite.work import room
@@ -77,14 +78,14 @@ def measured(suite: Suite, folder: Path, threads: int, *, anew: bool, say: Any) 
     """kind -> rate, from the last measurement on this machine in this folder, or from a new one."""
     path = folder / RATES
     machine = f"{platform.node()}, {os.cpu_count()} cores, {threads} threads each"
-    kept: dict[str, Any] = {}
+    kept: dict[str, Rate] = {}
     if not anew and path.exists():
         try:
-            content = json.loads(path.read_text())
-            kept = content["rates"] if content["machine"] == machine else {}
-        except (ValueError, KeyError, TypeError):
+            content = read_table(path, inside=folder, remedy="measuring anew")
+            kept = _rates(content["rates"]) if content["machine"] == machine else {}
+        except (ValueError, LookupError, TypeError, AttributeError):
             say(f"{path} cannot be read: measuring anew")
-    rates = {kind: Rate(*rate) for kind, rate in kept.items()}
+    rates = dict(kept)
     kinds = {cell.kind: cell for cell in suite.cells}
     tasks = [Measure(cell) for kind, cell in kinds.items() if kind not in rates]
     with Pool(1, threads=threads) as pool:
@@ -96,6 +97,13 @@ def measured(suite: Suite, folder: Path, threads: int, *, anew: bool, say: Any) 
     if tasks:
         content = {"machine": machine, "when": time.strftime("%Y-%m-%d %H:%M"), "rates": rates}
         write_atomically(path, to_json(content))
+    return rates
+
+
+def _rates(content: dict[str, Any]) -> dict[str, Rate]:
+    rates = {kind: Rate(*map(float, rate)) for kind, rate in content.items()}
+    if not all(0 < number < math.inf for rate in rates.values() for number in rate):
+        raise UsageError("a rate must be positive")
     return rates
 
 
