@@ -97,6 +97,8 @@ class RunDirectory:
         for name, value in content.items():
             if not isinstance(value, KINDS.get(name, object)) or (isinstance(value, bool) and KINDS.get(name) is int):
                 refuse(path, f"{name} is {str(value)[:40]!r}", NOT_A_RUN)
+        if not isinstance(content.get("agent", {}).get("name", ""), str):
+            refuse(path, "the agent's name is not text", NOT_A_RUN)
         return content
 
     def sizes(self) -> dict[str, int]:
@@ -107,12 +109,13 @@ class RunDirectory:
     def cut_back(self, sizes: dict[str, int]) -> None:
         """Forgets the rows that came after `sizes` was taken."""
         there = self.sizes()
-        for name, size in sizes.items():
-            if type(size) is not int or not 0 <= size <= there.get(name, 0):
-                raise UsageError(
-                    f"{self.path / name}.jsonl has {there.get(name, 0)} bytes, and had {str(size)[:40]} at its checkpoint: "
-                    "rows were lost, or belong to another run; start a new one (--out)"
-                )
+        if not isinstance(sizes, dict) or not all(
+            type(size) is int and 0 <= size <= there.get(name, 0) for name, size in sizes.items()
+        ):
+            raise UsageError(
+                f"{self.path} has fewer rows ({there} bytes) than its checkpoint says ({str(sizes)[:200]}): they were lost, "
+                "or belong to another run; start a new one (--out)"
+            )
         for name in ROWS:
             path = self.path / f"{name}.jsonl"
             if name in sizes:

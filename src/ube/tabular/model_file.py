@@ -125,7 +125,7 @@ def _belief(arrays: dict[str, Any]) -> Belief:
         raise UsageError(f"alpha has shape {alpha.shape}: expected (H, S, A, S) or (S, A, S)")
     if horizon is not None and horizon * alpha.size > MOST_ENTRIES:
         raise UsageError(
-            f"horizon is {horizon}: so many copies of alpha have more than {MOST_ENTRIES:.0e} entries; give a discount instead"
+            f"horizon is {horizon}: so many copies of alpha have over {MOST_ENTRIES:.0e} entries; give a discount instead"
         )
     terminal = arrays.get("terminal", np.zeros(0, dtype=int))
     if "terminal" in arrays and discount == 1.0 and horizon is None:
