@@ -78,4 +78,5 @@ def _keep(path: Path, kept: dict[str, Any]) -> None:
     write_atomically(path, to_json(kept))
 
 
-main()
+if __name__ == "__main__":
+    main()

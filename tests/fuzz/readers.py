@@ -489,7 +489,8 @@ def _command(rng: Random) -> list[str]:
     command = rng.choice(list(OPTIONS))
     first = {
         "variance": ["model.npz"], "suite": [rng.choice(("plan", "status", "collect", "x")), "demo", "--rate", "5"],
-        "train": ["--env", "DeepSea-v0", "--explain"], "reproduce": ["nope"], "completion": ["bash"], "report": ["."], "evaluate": ["run"],
+        "train": ["--env", "DeepSea-v0", "--explain"], "reproduce": ["nope"], "completion": ["bash"], "report": ["."],
+        "evaluate": ["run"],
     }  # fmt: skip
     words = [command, *first.get(command, [])]
     for _ in range(rng.randrange(4)):

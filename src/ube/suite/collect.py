@@ -14,7 +14,7 @@ from ube.errors import UsageError
 from ube.files import write_atomically
 from ube.reading import read_bytes, refuse
 from ube.suite.cells import FRAME_SKIP, Cell, Suite
-from ube.suite.work import done, folder_of
+from ube.suite.work import done, ends, folder_of
 
 COLUMNS = (
     "env",
@@ -64,6 +64,8 @@ def collect(suite: Suite, folder: Path) -> Collected:
                 f"{folder_of(folder, cell)} is from another config: the preset {cell.agent} has changed since; remove it, "
                 "and its cell is run again"
             )
+        if not {row["step"] for row in kept["training"]} <= set(ends(cell.steps)):
+            raise UsageError(f"{folder_of(folder, cell)} has rows of other steps than its cell's: remove it")
         made_by.update(json.dumps(one, sort_keys=True) for one in (kept["versions"], *kept.get("resumed_with", [])))
         rows.extend(_rows(cell, kept))
     if len(made_by) > 1:

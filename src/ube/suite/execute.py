@@ -125,7 +125,10 @@ def _connected(address: str | None) -> Any:
     return ray
 
 
-_REMEDY = "`ray start --head` starts one, and --address HOST:PORT says where it is"
+_REMEDY = (
+    "`ray start --head --node-ip-address=127.0.0.1 --include-dashboard=false` starts one that only this machine can reach, "
+    "and --address HOST:PORT says where another is"
+)
 
 
 def _reached(address: str) -> None:

@@ -141,6 +141,11 @@ def room(cell: Cell) -> Room:
     return room_needed(cell.replay_size if cell.is_atari else 0)
 
 
+def ends(steps: int) -> list[int]:
+    """The last step of each part of training."""
+    return [(part + 1) * steps // BINS for part in range(BINS)]
+
+
 def _row(step: int, policy: str, returns: np.ndarray) -> dict[str, Any]:
     return {"step": int(step), "policy": policy, "mean": float(np.mean(returns)), "episodes": len(returns)}
 
@@ -163,6 +168,6 @@ def _periods(evaluations: dict[str, np.ndarray]) -> list[dict[str, Any]]:
 def _training(episodes: dict[str, np.ndarray], steps: int) -> list[dict[str, Any]]:
     """Mean returns of the episodes that ended in each part of training; parts without any are left out."""
     part = np.minimum((episodes["step"] - 1) * BINS // steps, BINS - 1).astype(int)
-    ends = [(bin_ + 1) * steps // BINS for bin_ in range(BINS)]
+    last = ends(steps)
     filled = np.unique(part)
-    return [_row(ends[bin_], "training", episodes["episode_return"][part == bin_]) for bin_ in filled.tolist()]
+    return [_row(last[bin_], "training", episodes["episode_return"][part == bin_]) for bin_ in filled.tolist()]

@@ -158,6 +158,14 @@ def _sparse(arrays: dict[str, Any]) -> Any:
     rows = len(indptr) - 1 if indptr.ndim == 1 else 0
     if rows < 1 or rows % n_actions:
         raise UsageError(f"n_actions={n_actions} does not divide the {rows} rows of the sparse alpha")
+    data, indices = arrays["alpha_data"], arrays["alpha_indices"]
+    # SciPy's own check leaves out matrices whose last offset is 0, and its compiled code then reads beyond the arrays.
+    if not (data.ndim == indices.ndim == 1 and len(data) == len(indices) == indptr[-1] and indptr[0] == 0):
+        raise UsageError(
+            "the sparse alpha is broken: alpha_indptr must go from 0 to the length of alpha_data and alpha_indices"
+        )
+    if (np.diff(indptr.astype(float)) < 0).any():
+        raise UsageError("the sparse alpha is broken: alpha_indptr must not fall")
     try:
         matrix = csr_array(
             (arrays["alpha_data"], arrays["alpha_indices"], arrays["alpha_indptr"]), shape=(rows, rows // n_actions)
