@@ -21,6 +21,7 @@ from ube.runs.checkpoints import Checkpoints
 from ube.runs.directory import RunDirectory
 from ube.suite import read_suite, status
 from ube.suite.cells import MOST_CELLS, parsed
+from ube.tabular import solve
 from ube.tabular.model_file import read_model
 from ube.tabular.npz import PLAIN
 
@@ -118,6 +119,14 @@ def test_a_horizon_of_few_bytes_cannot_take_all_memory(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match=r"x.npz: horizon is 1000000000: .* give a discount instead"):
         read_model(tmp_path / "x.npz")
+
+
+def test_a_bound_that_overflows_is_refused(tmp_path: Path) -> None:
+    rewards = {"reward_mean": np.zeros((2, 1)), "reward_var": np.ones((2, 1)), "discount": 0.9, "r_max": 1e300}
+    np.savez(tmp_path / "x.npz", alpha=np.ones((2, 1, 2)), **rewards)
+    belief, policy = read_model(tmp_path / "x.npz")
+    with pytest.raises(UsageError, match=r"infinite variance"):
+        solve(belief, policy, "ube")
 
 
 # -------------------------------------------------------------------- text

@@ -4,11 +4,13 @@ the same command goes on where it was. Exits with 1 where a reader raised anythi
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import ube
 from fuzz.readers import READERS
 from fuzz.trying import made, tried
 from ube.files import to_json, versions, write_atomically
@@ -55,20 +57,22 @@ def main() -> None:
 
 
 def _kept(path: Path, seed: int) -> dict[str, Any]:
-    """What was counted before, if it was with this seed and these versions."""
+    """What was counted before, if it was with this seed, these versions and this code."""
     new: dict[str, Any] = {
-        "seed": seed,
-        "versions": versions(),
-        "seconds": 0.0,
-        "tries": 0,
-        "failures": 0,
-        "readers": {},
-    }
+        "seed": seed, "versions": versions(), "code": _code(), "seconds": 0.0, "tries": 0, "failures": 0, "readers": {},
+    }  # fmt: skip
     try:
         before = read_table(path, remedy="remove it")
     except FileNotFoundError:
         return new
-    return before if (before["seed"], before["versions"]) == (seed, new["versions"]) else new
+    return before if all(before.get(name) == new[name] for name in ("seed", "versions", "code")) else new
+
+
+def _code() -> str:
+    """Digest of the package and of this fuzzer: tries of other code do not count."""
+    homes = (Path(ube.__file__).parent, Path(__file__).parent)
+    files = [file for home in homes for file in sorted(home.rglob("*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 def _keep(path: Path, kept: dict[str, Any]) -> None:
