@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-games test-cluster test-sb3 test-wheel soak bench docs format clean
+.PHONY: help run test test-slow test-games test-cluster test-sb3 test-wheel soak fuzz lock bench docs format clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -44,6 +44,15 @@ test-wheel: $(READY) ## the wheel, built and installed in an empty environment
 
 soak: $(READY) ## kills, failing disks, damage, numbers and load, many times (hours); PARTS="kills damage" for some of it
 	PYTHONPATH=tests $(BIN)/python -m faults.soak $(PARTS)
+
+fuzz: $(READY) ## a million hostile files and words for every reader; goes on where it was (TRIES=N for fewer)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --tries $(or $(TRIES),1000000) --out docs/results/reliability/fuzz.json
+	$(BIN)/python tools/reliability.py
+
+lock: $(READY) ## write requirements.lock anew from constraints.txt, and audit licences (PIP_AUDIT=PROGRAM: vulnerabilities too)
+	$(BIN)/python tools/lock.py
+	$(BIN)/python tools/audit.py --out docs/results/reliability/dependencies.json $(if $(PIP_AUDIT),--pip-audit $(PIP_AUDIT))
+	$(BIN)/python tools/reliability.py
 
 bench: $(READY) ## measure solvers and training loops; PEERS=PYTHON with their packages adds PyTorch's
 	$(BIN)/python -m benchmarks.sparse_sweep --out docs/results/benchmarks/sparse_sweep.json

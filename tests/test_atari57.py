@@ -173,7 +173,7 @@ def test_files_that_will_not_do_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none.csv"):
         run(tmp_path, collected=tmp_path / "none.csv")
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match=r"x.csv has columns a, b: not of `ube suite collect`"):
+    with pytest.raises(UsageError, match=r"x.csv cannot be read .its columns are a, b.: give a file of `ube"):
         run(tmp_path, collected=tmp_path / "x.csv")
     (tmp_path / "x.csv").write_text(",".join(COLUMNS) + "\n")
     with pytest.raises(UsageError, match="no evaluation of an Atari game"):

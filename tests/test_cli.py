@@ -194,7 +194,7 @@ def test_damaged_and_hostile_archives_are_one_line_each(
         assert capsys.readouterr().err.count("\n") == code // 2
     with zipfile.ZipFile(tmp_path / "plain.npz", "w") as archive:
         archive.writestr("alpha", "hello")
-    assert "holds" in failure(capsys, "variance", tmp_path / "plain.npz")
+    assert "not a model file" in failure(capsys, "variance", tmp_path / "plain.npz")
     header = (
         b"\x93NUMPY\x01\x00v\x00"
         + b"{'descr': '<f8', 'fortran_order': False, 'shape': (4000000000000,), }".ljust(117)

@@ -188,7 +188,7 @@ def test_folders_that_are_not_ours_or_of_other_versions(copy: Path, tmp_path: Pa
     with pytest.raises(UsageError, match="holds runs that are not of a comparison: choose another place"):
         again(copy)
     (copy / "asked.json").write_text("{")
-    with pytest.raises(UsageError, match=r"asked.json is damaged"):
+    with pytest.raises(UsageError, match=r"asked.json cannot be read"):
         again(copy)
 
 

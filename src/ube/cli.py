@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from tyro.conf import Positional, arg, subcommand
@@ -24,7 +23,7 @@ from ube._version import __version__
 from ube.comparison.command import Compare
 from ube.completion import Completion
 from ube.doctor import Doctor
-from ube.errors import RunError, UsageError, nearest
+from ube.errors import RunError, UsageError, nearest, plain
 from ube.stopping import CODES, Terminated, terminable
 from ube.suite.command import SuiteCommand
 
@@ -215,7 +214,9 @@ class Evaluate:
             return
         played = run.evaluate(self._episodes(10), policy=self.policy, seed=self.seed)
         returns, lengths = played
-        table = Table("episodes", "mean return", "std", "lowest", "highest", "mean length", title=str(self.run_dir))
+        table = Table(
+            "episodes", "mean return", "std", "lowest", "highest", "mean length", title=plain(str(self.run_dir))
+        )
         numbers = (returns.mean(), returns.std(), returns.min(), returns.max(), lengths.mean())
         table.add_row(str(len(returns)), *(f"{number:.4g}" for number in numbers))
         _console().print(table)
@@ -252,7 +253,7 @@ class Envs:
 
         table = Table("id", "what", "arguments (--set env.NAME=VALUE)")
         for listed in environments():
-            table.add_row(listed.id, escape(listed.description), " ".join(f"{k}={v}" for k, v in listed.args.items()))
+            table.add_row(listed.id, listed.description, " ".join(f"{k}={v}" for k, v in listed.args.items()))
         _console().print(table)
 
 
@@ -317,7 +318,7 @@ class Variance:
             print(to_json(content, digits=17), end="")
             return
         flat = {name: belief.graph.per_row(values, name) for name, values in columns.items()}
-        table = Table("entry", *columns, title=f"{self.model.name}: {self.method}")
+        table = Table("entry", *columns, title=plain(f"{self.model.name}: {self.method}"))
         shown = [r for r in range(belief.graph.n_decisions * belief.graph.n_actions) if belief.graph.successors[r] > 0]
         for row in shown[: self.rows]:
             table.add_row(belief.graph.entry(row), *(f"{flat[name][row]:.6g}" for name in columns))
@@ -404,10 +405,10 @@ def main(argv: list[str] | None = None) -> None:
         with terminable():
             chosen.run()
     except UsageError as error:
-        print(f"ube: {error}", file=sys.stderr)
+        print(f"ube: {plain(str(error))}", file=sys.stderr)
         sys.exit(2)
     except RunError as error:
-        print(f"ube: {error}", file=sys.stderr)
+        print(f"ube: {plain(str(error))}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt as stop:
         print("ube: stopped", file=sys.stderr)
@@ -417,7 +418,8 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(1)
     except OSError as error:
         print(
-            f"ube: {error.filename or 'output'}: {error.strerror}; choose another place or make room", file=sys.stderr
+            f"ube: {plain(str(error.filename or 'output'))}: {error.strerror}; choose another place or make room",
+            file=sys.stderr,
         )
         sys.exit(2)
     except MemoryError as error:
@@ -430,7 +432,7 @@ def print_tables(results: dict[str, Any]) -> None:
     from ube.report.tables import summary_tables
 
     console = _console()
-    console.print(f"\n[bold]{results['title']}[/bold]")
+    console.print(f"\n{results['title']}", style="bold")
     for summary in summary_tables(EXPERIMENTS[results["name"]].headline(results)):
         table = Table(summary.corner, *summary.columns, title=summary.title)
         for cells in summary.rows:
@@ -439,7 +441,7 @@ def print_tables(results: dict[str, Any]) -> None:
 
 
 def _console() -> Console:
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
 
 
 @contextmanager
@@ -472,7 +474,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 def _live() -> Iterator[tuple[Callable[[RunProgress], None], Callable[[str], None]]]:
     """How a run is going: a bar with its numbers on a terminal, a line per tenth elsewhere; always on stderr."""
     shown = ("return", "q", "u", "loss", "epsilon", "steps_per_second", "frames_per_second")
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
 
     def words(metrics: dict[str, float]) -> str:
         return "  ".join(

@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 from ube.errors import UsageError, nearest
 
 SHELLS = ("bash", "zsh", "tcsh")
-MANY = ("agents", "set")
+MANY = ("agents", "set", "modules")
 """Options that take several words."""
 
 

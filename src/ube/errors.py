@@ -22,6 +22,11 @@ def brief(value: object) -> str:
     return words if len(words) < 80 else f"{words[:76]} …"
 
 
+def plain(text: str) -> str:
+    """For a terminal: what a file or a name holds may not move the cursor, hide a line or half of it, or begin a new one."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
 def nearest(value: str, choices: Sequence[str]) -> str:
     """The end of a message about a name that is none of the choices."""
     close = difflib.get_close_matches(value, choices, n=3)

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,50 @@ def test_runs_are_drawn_whatever_they_are_like(page: Any) -> None:
     assert tip["x"] + tip["width"] <= outer["x"] + outer["width"] + 1
     page.set_viewport_size({"width": 1_100, "height": 900})
     assert "not a run of ube (KeyError: 'env_args')" in page.locator("#runs table").inner_text()
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str):
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attributes)))
+
+
+def test_hostile_words_in_every_place_add_no_element_and_ask_for_nothing(tmp_path: Path) -> None:
+    def page(folder: Path, word: str) -> str:
+        setting = {word: word, "case": word, "belief": word}
+        content = results(
+            word, [row(word, setting, word, word, word, word), row("b", {**setting, "size": word}, word, 1.0)], {word: word},
+            {word: [word, {word: word}]}, title=word, note=word, command=word, versions={"ube": word, word: word},
+        )  # fmt: skip
+        write_atomically(folder / word.replace("/", "∕") / "results.json", to_json(content))
+        for seed in range(2):
+            with RunDirectory.locked(folder / f"{seed} {word.replace('/', '∕')}") as run:
+                agent = {"name": word, word: f"{word}{seed}", "beta": word + str(seed)}
+                run.begin({"env": word, "env_args": {word: word}, "agent": agent, "seed": 0, "steps": 10, "command": word,
+                           "versions": {word: word}, word: word})  # fmt: skip
+                run.append("episodes", {"step": [1, 5], "episode_return": [0.0, 1.0]})
+        broken = folder / f"broken {word.replace('/', '∕')}"
+        broken.mkdir()
+        (broken / "config.json").write_text(json.dumps({"env": word, word: word, "agent": word}))
+        return write_page(folder).read_text()
+
+    calm = Tags(page(tmp_path / "calm", "word")).found
+    for number, word in enumerate(
+        (HOSTILE, HOSTILE.replace("'", '"'), "'\"><svg onload=alert(1)>", "javascript:alert(1)", "{{ 7*7 }}")
+    ):
+        text = page(tmp_path / str(number), word)
+        found = Tags(text).found
+        assert [tag for tag, _ in found] == [tag for tag, _ in calm]
+        assert [sorted(names) for _, names in found] == [sorted(names) for _, names in calm]
+        links = [value for _, names in found for name, value in names.items() if name in ("href", "src", "action")]
+        assert all(link and link.startswith(("#", "data:image/svg+xml;base64,")) for link in links)
+        assert "{{" not in word or "<h2>{{ 7*7 }}</h2>" in text  # shown, never computed
+    policy = next(names["content"] for tag, names in calm if names.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in (policy or "")
 
 
 def test_the_page_holds_runs_and_their_settings(folder: Path) -> None:

@@ -280,7 +280,7 @@ def test_a_state_of_another_type_is_refused(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is not JSON"),
+        ("{", "config.json cannot be read"),
         ("[]", "config.json"),
         ("{}", "config.json"),
         ('{"agent": {}}', "config.json"),

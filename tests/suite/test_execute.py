@@ -193,7 +193,7 @@ def test_damaged_files_of_a_cell_are_its_own_failure(
         folder.mkdir(parents=True)
     for content in ("", "[]", "{}", '{"cell": {}, "versions": {}, "evaluations": [], "training": [3]}'):
         (folders[0] / DONE).write_text(content)
-        with pytest.raises(UsageError, match=r"done.json is damaged \(.*\): remove it, and its cell is run again"):
+        with pytest.raises(UsageError, match=r"done.json cannot be read \(.*\): remove it, and its cell is run again"):
             done(folders[0])
         outcome = run_suite(suite(), tmp_path / "tiny")
         assert (outcome.finished, list(outcome.failures)) == (2, [folders[0].name])
@@ -201,7 +201,7 @@ def test_damaged_files_of_a_cell_are_its_own_failure(
     (folders[1] / DONE).unlink()
     for content in ("", "[]", "{}"):
         (folders[1] / FAILED).write_text(content)
-        assert "failed.json is damaged" in status(suite(), tmp_path / "tiny")[1].message
+        assert "failed.json cannot be read" in status(suite(), tmp_path / "tiny")[1].message
     file = tmp_path / "tiny.toml"
     file.write_text(TINY)
     with pytest.raises(SystemExit) as stop:
@@ -358,7 +358,7 @@ def test_results_of_two_versions_are_never_mixed(finished: Path, tmp_path: Path)
     with pytest.raises(UsageError, match=r"is from another config: the preset dqn has changed since; remove it"):
         collect(suite(), tmp_path)
     (folder_of(tmp_path, suite().cells[1]) / DONE).write_text('{"cell": ')
-    with pytest.raises(UsageError, match=r"done.json is damaged .* remove it, and its cell is run again"):
+    with pytest.raises(UsageError, match=r"done.json cannot be read .* remove it, and its cell is run again"):
         collect(suite(), tmp_path)
     (folder_of(tmp_path, suite().cells[1]) / DONE).unlink()
     (tmp_path / "cells" / "of-another-suite").mkdir()

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import arg
 
-from ube.errors import RunError
+from ube.errors import RunError, plain
 
 
 @dataclass
@@ -61,9 +61,9 @@ class Compare:
             episodes=self.episodes, evaluation_frames=self.evaluation_frames, out=self.out, workers=self.workers,
             checkpoint_minutes=self.checkpoint_minutes, watch=watched,
         )  # fmt: skip
-        console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+        console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
         for summary in summary_tables(headline(found.results)):
-            table = Table(summary.corner, *summary.columns, title=f"{summary.title}, {found.results['title']}")
+            table = Table(summary.corner, *summary.columns, title=plain(f"{summary.title}, {found.results['title']}"))
             for cells in summary.rows:
                 table.add_row(*cells)
             console.print(table)
@@ -72,6 +72,6 @@ class Compare:
         )
         print(f"Open {found.page}")
         for cell, why in found.failures.items():
-            print(f"{cell} failed: {why.strip().splitlines()[-1]}", file=sys.stderr)
+            print(plain(f"{cell} failed: {(why.strip().splitlines() or [''])[-1]}"), file=sys.stderr)
         if found.failures:
             raise RunError(f"{len(found.failures)} runs failed; the same command tries them again")

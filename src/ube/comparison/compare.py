@@ -16,6 +16,7 @@ from ube.comparison.table import ENOUGH, AgentRow, agent_rows, curves_of, scores
 from ube.errors import RunError, UsageError
 from ube.figures.comparison import FILE, draw_comparison
 from ube.files import to_json, versions, write_atomically
+from ube.reading import read_table
 from ube.suite import Cell, Collected, Suite, collect, run_suite
 
 AGENTS = ("dqn", "ube-deep", "boot")
@@ -173,7 +174,7 @@ def _claim(folder: Path, asked: dict[str, Any]) -> None:
     """Says in the folder what it is for; raises if it is for something else."""
     path, mine = folder / ASKED, json.loads(to_json(asked, digits=17))
     try:
-        theirs = json.loads(path.read_text())
+        theirs = read_table(path, inside=folder, remedy=f"remove {folder}, or choose another place (--out)")
     except FileNotFoundError:
         if (folder / "cells").exists():
             raise UsageError(
@@ -181,8 +182,6 @@ def _claim(folder: Path, asked: dict[str, Any]) -> None:
             ) from None
         write_atomically(path, to_json(asked, digits=17))
         return
-    except ValueError as error:
-        raise UsageError(f"{path} is damaged ({error}): remove {folder}, or choose another place (--out)") from None
     for name in theirs | mine:
         if theirs.get(name) != mine.get(name):
             raise UsageError(

@@ -11,7 +11,7 @@ import numpy as np
 
 from ube.figures.results import Row, row
 from ube.stats import Estimate, bootstrap, mean_interval, mean_intervals, probability_of_improvement
-from ube.suite.work import BINS
+from ube.suite.work import BINS, ends
 
 MEASURES = {"training": "training_return", "greedy": "evaluation_return", "own": "own_policy_return"}
 """Policy of a run's rows -> metric of the summary."""
@@ -113,8 +113,8 @@ def curves_of(rows: list[dict[str, Any]], agent: str, steps: int) -> dict[str, l
     mine = [one for one in rows if one["agent"] == agent and one["policy"] == "training"]
     seeds = list(dict.fromkeys(one["seed"] for one in mine))
     values = np.full((max(1, len(seeds)), BINS), np.nan)
-    ends = {(part + 1) * steps // BINS: part for part in range(BINS)}
+    parts_by_end = {end: part for part, end in enumerate(ends(steps))}
     for one in mine:
-        values[seeds.index(one["seed"]), ends[one["step"]]] = one["mean"]
+        values[seeds.index(one["seed"]), parts_by_end[one["step"]]] = one["mean"]
     parts = dict(zip(("mean", "low", "high"), mean_intervals(values), strict=True))
     return {name: [float(x) if np.isfinite(x) else None for x in part] for name, part in parts.items()}

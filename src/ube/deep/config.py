@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import typing
@@ -114,7 +115,7 @@ class AgentConfig:
     """Then they are cut to ±this; inf cuts nothing, 0 leaves it to the environment: 1 in Atari games, inf elsewhere."""
 
     def __post_init__(self) -> None:
-        kinds = typing.get_type_hints(AgentConfig)
+        kinds = _kinds()
         for field in dataclasses.fields(self):
             value, kind = getattr(self, field.name), kinds[field.name]
             if typing.get_origin(kind) is Literal and value not in typing.get_args(kind):
@@ -166,6 +167,11 @@ class AgentConfig:
     def uses_u(self) -> bool:
         """Whether there is a u-network."""
         return self.u_network != "none"
+
+
+@functools.cache  # a suite may have thousands of agents
+def _kinds() -> dict[str, Any]:
+    return typing.get_type_hints(AgentConfig)
 
 
 _RANGES = (
@@ -274,8 +280,7 @@ def difference(config: AgentConfig) -> str:
 
 def parse_overrides(words: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """KEY=VALUE words -> (fields of the agent, arguments of the environment, which start with `env.`)."""
-    kinds = typing.get_type_hints(AgentConfig)
-    del kinds["name"]
+    kinds = {name: kind for name, kind in _kinds().items() if name != "name"}
     fields: dict[str, Any] = {}
     env_args: dict[str, Any] = {}
     for word in words:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -11,6 +12,9 @@ import numpy as np
 from ube.envs.arguments import flag, number, whole
 from ube.envs.contract import Environment, Instance, Key, State, Step
 from ube.errors import UsageError
+
+MOST_CELLS = 10**7
+"""Numbers of an observation: more would take all memory before anything is learned."""
 
 
 def deep_sea(size: int = 10, randomize_actions: bool = True, move_cost: float = 0.01) -> Environment:
@@ -114,6 +118,8 @@ def chain(length: int = 10, means: tuple[float, float] = (1.0, 0.0), sigma: floa
 def _one_hot(
     name: str, shape: tuple[int, ...], draw: Any, reset: Any, step: Any, success_return: float | None = None
 ) -> Environment:
+    if math.prod(shape) > MOST_CELLS:
+        raise UsageError(f"{name}: an observation of more than {MOST_CELLS:,} numbers; choose a smaller one")
     return Environment(
         name, shape, np.dtype(bool), np.zeros(shape), np.ones(shape), 2, draw, reset, step, success_return
     )  # fmt: skip

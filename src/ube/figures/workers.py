@@ -12,6 +12,7 @@ from ube.errors import RunError, UsageError
 from ube.figures.experiment import Progress
 from ube.figures.learning_cells import Cell, Result, code_digest
 from ube.files import to_json, write_atomically
+from ube.reading import read_table
 from ube.suite.pool import Failure, Pool
 
 _DIGITS = 9  # a float32 comes back from its text
@@ -73,10 +74,11 @@ class Workers:
 
     def _kept(self, cell: Cell) -> Result | None:
         try:
-            kept = json.loads((self.folder / f"{cell.key}.json").read_text())
-            return kept["result"] if kept["cell"] == json.loads(to_json(cell.spec, _DIGITS)) else None
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            kept = read_table(self.folder / f"{cell.key}.json", inside=self.folder, remedy="it is run again")
+        except (FileNotFoundError, UsageError):
             return None
+        same = kept.get("cell") == json.loads(to_json(cell.spec, _DIGITS)) and isinstance(kept.get("result"), dict)
+        return kept["result"] if same else None
 
     def _keep(self, cell: Cell, result: Result) -> Result:
         text = to_json({"cell": cell.spec, "result": result}, _DIGITS)

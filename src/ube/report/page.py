@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from ube.errors import UsageError
 from ube.figures.comparison import COMPARISON
 from ube.figures.comparison import FILE as COMPARISON_FILE
 from ube.files import to_json, write_atomically
+from ube.reading import read_bytes, read_json
 from ube.report.runs import read_runs, run_charts, to_draw
 from ube.report.tables import number, summary_tables
+
+MOST_FIGURES = 100
 
 
 def write_page(folder: Path) -> Path:
@@ -74,18 +78,17 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     """Every results file of an experiment or a comparison in a folder or one level below, with its figures as base64, the
     tables worth printing, and what the page draws itself."""
     names = ("results.json", COMPARISON_FILE)
-    return [_read(path) for above in ("", "*/") for name in names for path in sorted(folder.glob(above + name))]
+    return [_read(path, folder) for above in ("", "*/") for name in names for path in sorted(folder.glob(above + name))]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, folder: Path) -> dict[str, Any]:
     from ube.figures import EXPERIMENTS
 
     results: Any = None
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-        figures = [path.parent / f"{name}.svg" for name in results["figures"]]
+        results = read_json(path, inside=folder, remedy="not a results file of ube; make it again, or remove it")
         drawn = path.name == COMPARISON_FILE  # by the page itself, with as much in it
-        results["pictures"] = [base64.b64encode(f.read_bytes()).decode() for f in figures if f.is_file() and not drawn]
+        results["pictures"] = [] if drawn else _pictures(path.parent, results["figures"])
         texts = [results[key] for key in ("name", "title", "note", "command")] + [results["versions"]["ube"]]
         rows = [row[key] for row in results["summary"] for key in ("agent", "metric", "value", "low", "high")]
         places = [
@@ -104,9 +107,22 @@ def _read(path: Path) -> dict[str, Any]:
             "id": f"of-{path.parent.name}", "source": f"{path.parent.name}/{path.name}", "folder": path.parent,
             "file": path.name,
         }  # fmt: skip
+    except UsageError:
+        raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise UsageError(f"{path}: {_blame(results)} ({type(error).__name__}: {error})") from error
     return results
+
+
+def _pictures(folder: Path, names: Any) -> list[str]:
+    """As base64. They may be anybody's, so each is of this folder, and there are few."""
+    if not isinstance(names, list) or len(names) > MOST_FIGURES or len(set(names)) < len(names):
+        raise TypeError("figures are a list of a few names, each once")
+    found = []
+    for name in names:
+        with suppress(FileNotFoundError):
+            found.append(read_bytes(folder / f"{name}.svg", inside=folder, remedy="remove it"))
+    return [base64.b64encode(content).decode() for content in found]
 
 
 def _blame(results: Any) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from ube.errors import UsageError
 from ube.figures.charts import Chart, Series
 from ube.figures.style import BLACK, look
+from ube.reading import is_inside, refuse
 
 BINS = 100
 WHERE = ("config.json", "*/config.json", "cells/*/run/config.json", "*/cells/*/run/config.json")
@@ -24,9 +25,11 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
 def _read(path: Path, folder: Path) -> dict[str, Any]:
     from ube.runs.directory import RunDirectory
 
-    run = RunDirectory.open(path.parent)
     name = path.parent.relative_to(folder).as_posix().removesuffix("/run")
     try:
+        if not is_inside(path, folder):
+            refuse(path, f"it leads out of {folder}", "put a copy in its place")
+        run = RunDirectory.open(path.parent)
         config, episodes = run.config, run.columns("episodes")
         step, returns = (np.asarray(episodes.get(column, []), float) for column in ("step", "episode_return"))
         args = ", ".join(f"{key}={value}" for key, value in config["env_args"].items())

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 from ube.deep.frames import FrameReplay
 from ube.errors import RunError, UsageError
 from ube.files import sync_folder, writing
+from ube.reading import parse_json
 from ube.runs.arrays import load_arrays, save_arrays
 
 FORMAT = 1
@@ -30,6 +32,7 @@ KEPT = 2
 SEGMENT = 10_000
 """Frames in a file."""
 STATE, MANIFEST, FRAMES, STAGED = "state.safetensors", "manifest.json", "frames", ".staged"
+_SEGMENT = re.compile(r"[0-9]{1,9}-[0-9]{1,9}-[0-9]{1,18}\.bin")
 Say = Callable[[str], None]
 Check = Callable[[dict[str, Any]], None]
 """Raises Damaged where facts do not fit the run."""
@@ -95,7 +98,7 @@ class Checkpoints:
                 check(manifest["facts"])
                 for name, digest in manifest["files"].items():
                     _verify(folder / name, digest)
-                for segment in (_segment(name) for name in manifest["segments"]):
+                for segment in map(_segment, manifest["segments"]):
                     path = self.path / FRAMES / segment.name
                     _verify(path, manifest["segments"][segment.name])
                     self._read(path, segment, replay)
@@ -111,9 +114,13 @@ class Checkpoints:
     def _read(self, path: Path, segment: Segment, replay: FrameReplay | None) -> None:
         if replay is None:
             raise Damaged(f"{path.name} belongs to a replay of frames")
-        ring = replay.frames[segment.env]
-        frames = np.fromfile(path, ring.dtype).reshape(-1, *ring.shape[1:])
-        ring[segment.first : segment.first + len(frames)] = frames
+        if segment.env >= len(replay.frames) or segment.first >= replay.slots:
+            raise Damaged(f"{path.name} is of a larger replay")
+        room = replay.frames[segment.env, segment.first : segment.end]
+        number, rest = divmod(path.stat().st_size, room[0].nbytes)
+        if rest or number > len(room):
+            raise Damaged(f"{path.name} holds another number of frames")
+        room[:number] = np.fromfile(path, room.dtype).reshape(number, *room.shape[1:])
 
     def _folders(self) -> list[Path]:
         """Newest first. A folder that cannot be read is an error: `glob` would take it to be empty."""
@@ -173,13 +180,33 @@ def _manifest(folder: Path) -> Any:
         raise Damaged(f"{path.name}: {error.strerror}") from None
     if hashlib.sha256(content).hexdigest()[:16] != folder.name.rpartition("-")[2]:
         raise Damaged(f"{path.name} is not what was written")
-    manifest = json.loads(content)
+    manifest = _checked(content)
     if manifest.get("format", 1) > FORMAT:
         raise UsageError(
             f"{folder} was written by a newer ube (its format is {manifest['format']}, and this one reads {FORMAT}): go on "
             "with that version, or start a new run (--out)"
         )
     return manifest
+
+
+def _checked(content: bytes) -> dict[str, Any]:
+    """A manifest may be a stranger's: it names files of its own folders alone, and has all that it should."""
+    try:
+        found = parse_json(content)
+        files, segments = found["files"], found["segments"]
+        digests = [*files.values(), *segments.values()]
+        sound = (
+            set(files) == {STATE}
+            and all(_SEGMENT.fullmatch(name) for name in segments)
+            and all(isinstance(digest, str) for digest in digests)
+            and isinstance(found["facts"], dict)
+            and isinstance(found.get("format", 1), int)
+        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise Damaged(f"{MANIFEST}: {type(error).__name__}: {error}") from None
+    if not sound:
+        raise Damaged(f"{MANIFEST} names other files than those of a checkpoint")
+    return found
 
 
 def _verify(path: Path, digest: str) -> None:

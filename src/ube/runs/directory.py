@@ -17,7 +17,8 @@ import numpy as np
 
 from ube.errors import BusyError, RunError, UsageError
 from ube.files import STAGED, to_json, write_atomically, writing
-from ube.runs.arrays import load_arrays, read_array, save_arrays
+from ube.reading import LARGEST_ROWS, check_links, parse_rows, read_bytes, read_table, refuse
+from ube.runs.arrays import load_arrays, read_arrays, save_arrays
 
 Columns = dict[str, np.ndarray]
 CONFIG, STATE, LOCK = "config.json", "state.safetensors", ".lock"
@@ -25,6 +26,19 @@ STEPS = "['learner'].steps"
 """Of the arrays in STATE, how many decisions it has seen."""
 TRIES = 10
 ROWS = ("episodes", "metrics", "evaluations")
+NEEDED = {
+    "episodes": ("step", "episode_return"),
+    "metrics": ("step",),
+    "evaluations": ("step", "policy", "episode_return"),
+}
+TEXT = ("policy",)
+"""Columns of words; all others are numbers."""
+KINDS: dict[str, type] = {
+    "env": str, "env_args": dict, "agent": dict, "seed": int, "steps": int, "chunk": int, "schedule": dict,
+    "random_play": dict, "command": str, "versions": dict, "resumed_with": list,
+}  # fmt: skip
+"""Of what config.json holds."""
+NOT_A_RUN = "give a folder that `ube train` wrote"
 
 
 class RunDirectory:
@@ -38,6 +52,7 @@ class RunDirectory:
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file: choose another place (--out)")
         path.mkdir(parents=True, exist_ok=True)
+        check_links(path, ("", "checkpoints"))
         with (path / LOCK).open("a+") as file:
             if not _taken(file):
                 file.seek(0)
@@ -57,7 +72,7 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
         if not (path / CONFIG).is_file():
-            raise UsageError(f"{path} is not a run: it has no {CONFIG}; give a folder that `ube train` wrote")
+            raise UsageError(f"{path} is not a run: it has no {CONFIG}; {NOT_A_RUN}")
         return cls(path)
 
     @property
@@ -68,7 +83,8 @@ class RunDirectory:
         """Whether so many steps were made, and what was learned is kept."""
         if not (self.path / STATE).exists() or not (self.columns("metrics").get("step", np.zeros(0)) >= steps).any():
             return False
-        return int(read_array(self.path / STATE, STEPS)) >= steps  # else it is what an error left, of an earlier start
+        made = read_arrays(self.path / STATE, {STEPS: np.zeros((), np.int32)})[STEPS]
+        return int(made) >= steps  # else it is what an error left, of an earlier start
 
     def begin(self, config: dict[str, Any]) -> None:
         write_atomically(self.path / CONFIG, to_json(config, digits=17))
@@ -85,10 +101,14 @@ class RunDirectory:
 
     @property
     def config(self) -> dict[str, Any]:
-        try:
-            return json.loads((self.path / CONFIG).read_text())
-        except ValueError as error:
-            raise UsageError(f"{self.path / CONFIG} is not JSON ({error})") from None
+        path = self.path / CONFIG
+        content = read_table(path, inside=self.path, remedy=NOT_A_RUN)
+        for name, value in content.items():
+            if not isinstance(value, KINDS.get(name, object)) or (isinstance(value, bool) and KINDS.get(name) is int):
+                refuse(path, f"{name} is {str(value)[:40]!r}", NOT_A_RUN)
+        if not isinstance(content.get("agent", {}).get("name", ""), str):
+            refuse(path, "the agent's name is not text", NOT_A_RUN)
+        return content
 
     def sizes(self) -> dict[str, int]:
         """Bytes of the rows so far, all of which are on the disk then."""
@@ -102,6 +122,14 @@ class RunDirectory:
 
     def cut_back(self, sizes: dict[str, int]) -> None:
         """Forgets the rows that came after `sizes` was taken."""
+        there = self.sizes()
+        if not isinstance(sizes, dict) or not all(
+            type(size) is int and 0 <= size <= there.get(name, 0) for name, size in sizes.items()
+        ):
+            raise UsageError(
+                f"{self.path} has fewer rows ({there} bytes) than its checkpoint says ({str(sizes)[:200]}): they were lost, "
+                "or belong to another run; start a new one (--out)"
+            )
         for name in ROWS:
             path = self.path / f"{name}.jsonl"
             if name in sizes:
@@ -119,12 +147,23 @@ class RunDirectory:
 
     def columns(self, name: str) -> Columns:
         """All rows of NAME.jsonl; none if the run never got there. A column missing in some rows is NaN there."""
-        path = self.path / f"{name}.jsonl"
-        text = path.read_text() if path.exists() else ""
-        whole = text[: text.rfind("\n") + 1]  # another process may be at the last line
-        rows = [json.loads(line) for line in whole.splitlines()]
-        names = dict.fromkeys(key for row in rows for key in row)
-        return {key: np.array([row.get(key, np.nan) for row in rows]) for key in names}
+        path, remedy = (
+            self.path / f"{name}.jsonl",
+            "the rows of a run are what `ube train` wrote, one JSON object a line",
+        )
+        try:
+            rows = parse_rows(read_bytes(path, inside=self.path, remedy=remedy, most=LARGEST_ROWS))
+            names = dict.fromkeys(key for row in rows for key in row)
+            lacking = [key for key in NEEDED.get(name, ()) if rows and key not in names]
+            if lacking:
+                refuse(path, f"no column {lacking[0]!r}", remedy)
+            return {key: _column(key, [row.get(key, np.nan) for row in rows]) for key in names}
+        except FileNotFoundError:
+            return {}
+        except UsageError:
+            raise
+        except ValueError as error:
+            refuse(path, str(error), remedy)
 
     def save_state(self, tree: Any) -> None:
         write_atomically(self.path / STATE, save_arrays(tree))
@@ -176,6 +215,14 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
+
+
+def _column(name: str, values: list[Any]) -> np.ndarray:
+    """Raises ValueError where they are not all numbers, or for TEXT not all words."""
+    column = np.array(values)
+    if column.ndim != 1 or column.dtype.kind not in ("U" if name in TEXT else "fiub"):
+        raise ValueError(f"column {name[:40]!r} holds something else than {'words' if name in TEXT else 'numbers'}")
+    return column
 
 
 def _taken(file: IO[str]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ube.errors import UsageError
 from ube.files import write_atomically
+from ube.reading import read_bytes
 
 Write = Callable[[int, Mapping[str, float]], None]
 """write(step, metrics)"""
@@ -62,9 +63,12 @@ def _wandb(run: Path, config: dict[str, Any]) -> Iterator[Write]:
     kept = run / "wandb" / "id"
     if not kept.exists():
         write_atomically(kept, uuid.uuid4().hex)
+    run_id = read_bytes(kept, inside=run, remedy="remove it, and a new run is begun there", most=100).decode(
+        "ascii", "replace"
+    )
     try:
         there = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "ube"), id=kept.read_text(), resume="allow", dir=run, config=config,
+            project=os.environ.get("WANDB_PROJECT", "ube"), id=run_id, resume="allow", dir=run, config=config,
             name=f"{config['env']}-{config['agent']['name']}-seed{config['seed']}",
             settings=wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
         )  # fmt: skip

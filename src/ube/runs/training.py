@@ -28,8 +28,8 @@ from ube.errors import RunError, UsageError, brief
 from ube.files import to_json
 from ube.machine import check_room
 from ube.runs.checkpoints import Checkpoints, Damaged
-from ube.runs.directory import CONFIG, Columns, RunDirectory
-from ube.runs.plan import EVALUATED, POLICIES, Schedule, check_seed, default_path, made_from, planned
+from ube.runs.directory import CONFIG, NOT_A_RUN, Columns, RunDirectory
+from ube.runs.plan import EVALUATED, POLICIES, Plan, Schedule, check_seed, default_path, made_from, planned
 from ube.runs.trackers import check_trackers, trackers
 from ube.stats.calibration import Calibration
 from ube.stopping import gently, stopped
@@ -243,7 +243,7 @@ def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoint
         directory.cut_back({})
         return
     tree, facts = found
-    directory.cut_back(facts["sizes"])
+    directory.cut_back(facts.get("sizes", {}))
     session.restore(tree)
     say(f"going on from step {session.step:,}")
 
@@ -302,26 +302,29 @@ class Run:
     @cached_property
     def agent(self) -> TrainedAgent:
         """As it was at the end of training."""
-        config = self.config
-        try:
-            fields = {**config["agent"], "reward_clip": config["agent"]["reward_clip"] or np.inf}
-            env = self.env if self.env is not None else self._made(config["env"], config["env_args"])
-            plan = planned(
-                env, agent_config(AgentConfig(), fields), config["steps"], config["seed"], frames=None, protocol="mnih2015",
-                env_args=config["env_args"], overrides=None, schedule=Schedule(), begun=config,
-            )  # fmt: skip
-        except (KeyError, TypeError) as error:
-            raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r})") from None
-        session = plan.session()
+        session = self.plan().session()
         try:
             loaded = self.directory.load_state(session.like_kept())
         except UsageError as error:
             if self.env is None:
                 raise
-            raise UsageError(f"{error}; was it trained in {env.name}?") from None
+            raise UsageError(f"{error}; was it trained in {session.env.name}?") from None
         state = jax.tree.map(jax.numpy.asarray, loaded)
         session.instance = state["instance"]
         return TrainedAgent(session, state["learner"])
+
+    def plan(self) -> Plan:
+        """What was asked for, from config.json alone."""
+        config = self.config
+        try:
+            fields = {**config["agent"], "reward_clip": config["agent"]["reward_clip"] or np.inf}
+            env = self.env if self.env is not None else self._made(config["env"], config["env_args"])
+            return planned(
+                env, agent_config(AgentConfig(), fields), config["steps"], config["seed"], frames=None, protocol="mnih2015",
+                env_args=config["env_args"], overrides=None, schedule=Schedule(), begun=config,
+            )  # fmt: skip
+        except (LookupError, TypeError, ArithmeticError) as error:
+            raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r}); {NOT_A_RUN}") from None
 
     def _made(self, name: str, env_args: dict[str, Any]) -> Environment | HostedEnvironment:
         if name.startswith(OBJECT):

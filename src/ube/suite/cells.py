@@ -30,11 +30,13 @@ from typing import Any
 from ube.deep.config import NETWORK_DEFAULTS, agent_config
 from ube.deep.protocols import PROTOCOLS
 from ube.errors import UsageError, nearest
+from ube.reading import LARGEST_TOML, parse_toml, read_bytes, refuse
 from ube.stats import atari
 
 ATARI = "atari/"
 _NEEDS = ("cpus", "gpus", "memory_gb")
 MOST_CELLS = 100_000
+MOST_STEPS = 10**15
 LONGEST_NAME = 100
 """Letters of an environment: it becomes part of a folder's name."""
 FRAME_SKIP = 4
@@ -129,17 +131,24 @@ def shipped() -> dict[str, str]:
     return {name: tomllib.loads(files[name].read_text(encoding="utf-8"))["about"] for name in sorted(files)}
 
 
-def read_suite(name: str) -> Suite:
-    """A shipped suite by name, or one of your own by the path of its .toml file."""
+def read_suite(name: str, modules: tuple[str, ...] | None = ()) -> Suite:
+    """A shipped suite by name, or one of your own by the path of its .toml file.
+
+    modules: those that an environment module:NAME may come from, since a file alone may not choose which module is run;
+    None where nothing will be run, such as for `status`.
+    """
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            text = path.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"{name}: {getattr(error, 'strerror', None) or error}; give the path of a suite's file"
-            ) from None
-        return parsed(path.stem, text, str(path))
+            text = read_bytes(path, remedy=_A_SUITE, most=LARGEST_TOML).decode("utf-8-sig")
+        except FileNotFoundError as error:
+            refuse(path, str(error.strerror), _A_SUITE)
+        except UnicodeDecodeError as error:
+            refuse(path, str(error), _A_SUITE)
+        suite = parsed(path.stem, text, str(path))
+        if modules is not None:
+            _check_modules(suite, modules, path)
+        return suite
     if name not in shipped():
         raise UsageError(f"no suite {name!r}: {nearest(name, list(shipped()))}; your own is a file that ends in .toml")
     return parsed(
@@ -147,10 +156,23 @@ def read_suite(name: str) -> Suite:
     )
 
 
+_A_SUITE = "give the path of a suite's file"
+
+
+def _check_modules(suite: Suite, modules: tuple[str, ...], path: Path) -> None:
+    for cell in suite.cells:
+        module, colon, _ = cell.env.removeprefix("gym/").partition(":")
+        if colon and module not in modules:
+            raise UsageError(
+                f"{path} asks for {cell.env}, and a file may not choose which module is run: if you trust {module!r}, say so "
+                f"(--modules {module}, or read_suite(path, modules=({module!r},)))"
+            )
+
+
 def parsed(name: str, text: str, where: str) -> Suite:
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        content = parse_toml(text)
+    except ValueError as error:
         raise UsageError(f"{where} is not TOML: {error}") from None
     for key in content:
         if key not in ("about", "cells"):
@@ -165,9 +187,7 @@ def parsed(name: str, text: str, where: str) -> Suite:
     cells: dict[str, Cell] = {}
     for number, block in enumerate(blocks):
         try:
-            for cell in _block(block):
-                if len(cells) == MOST_CELLS:
-                    raise _Wrong("envs", f"more than {MOST_CELLS:,} cells: make two suites of it")
+            for cell in _block(block, MOST_CELLS - len(cells)):
                 if cell.id in cells:
                     raise _Wrong("envs", f"{cell.env}, {cell.agent}, seed {cell.seed} is there twice")
                 cells[cell.id] = cell
@@ -193,7 +213,7 @@ _KEYS = (
 )  # fmt: skip
 
 
-def _block(block: dict[str, Any]) -> list[Cell]:
+def _block(block: dict[str, Any], most: int) -> list[Cell]:
     for key in block:
         if key not in _KEYS:
             raise _Wrong(key, f"{key!r} means nothing in a block: {nearest(key, _KEYS)}")
@@ -201,15 +221,15 @@ def _block(block: dict[str, Any]) -> list[Cell]:
     agents, seeds = _names(block, "agents"), _seeds(block)
     given = _table(block, "set")
     grid = {key: _values(key, values) for key, values in _table(block, "grid").items()}
+    number = math.prod(map(len, (envs, agents, seeds, *grid.values())))
+    if number > most:
+        raise _Wrong("grid" if grid else "seeds", f"{number:,} cells: a suite has {MOST_CELLS:,} at most")
     common: dict[str, Any] = {key: _one_of(block, key) for key in _CHOICES if key in block}
     common |= {key: _whole(block, key, 1) for key in ("evaluation_episodes", "cpus") if key in block}
     if "gpus" in block:
         common["gpus"] = _number(block, "gpus", 0.0)
     if "memory_gb" in block:
         common["memory_gb"] = _number(block, "memory_gb", 0.1)
-    number = math.prod(map(len, (envs, agents, seeds, *grid.values())))
-    if number > MOST_CELLS:
-        raise _Wrong("seeds", f"a block of {number:,} cells: a suite has at most {MOST_CELLS:,}")
     cells = []
     for env, agent, chosen in itertools.product(envs, agents, itertools.product(*grid.values())):
         changes = given | dict(zip(grid, chosen, strict=True))
@@ -279,12 +299,17 @@ def _expanded(env: str) -> list[str]:
 
 def _names(block: dict[str, Any], key: str) -> list[str]:
     names = block.get(key)
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+    if not isinstance(names, list) or not names or not all(map(_is_name, names)):
         raise _Wrong(key, f"{key} = {names!r}: give a list of names, such as {_EXAMPLES[key]}")
     for name in names:
         if len(name) > LONGEST_NAME or not name.isprintable():
             raise _Wrong(key, f"{key}: {name!r} is no name of one line with at most {LONGEST_NAME} letters")
     return names
+
+
+def _is_name(name: Any) -> bool:
+    """Folders are named after environments and agents."""
+    return isinstance(name, str) and 0 < len(name) <= 150 and name.isprintable()
 
 
 _EXAMPLES = {"envs": '["atari/pong"]', "agents": '["dqn", "ube-1step"]'}
@@ -318,7 +343,9 @@ def _table(block: dict[str, Any], key: str) -> dict[str, Any]:
 def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
         return all(map(_is_plain, value.values()))
-    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, (str, int, float))
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, (str, float)) and value == value
 
 
 def _values(key: str, values: Any) -> list[Any]:
@@ -329,8 +356,8 @@ def _values(key: str, values: Any) -> list[Any]:
 
 def _whole(block: dict[str, Any], key: str, least: int) -> int:
     value = block[key]
-    if type(value) is not int or not least <= value < 2**53:
-        raise _Wrong(key, f"{key} = {value!r}: give a whole number, at least {least} and below 2^53")
+    if type(value) is not int or not least <= value <= MOST_STEPS:
+        raise _Wrong(key, f"{key} = {str(value)[:40]}: give a whole number, at least {least}, at most {MOST_STEPS:.0e}")
     return value
 
 

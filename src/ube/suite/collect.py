@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from ube.errors import UsageError
 from ube.files import to_json, write_atomically
+from ube.reading import read_bytes, refuse
 from ube.suite.cells import FRAME_SKIP, Cell, Suite
-from ube.suite.work import done, folder_of
+from ube.suite.work import done, ends, folder_of
 
 COLUMNS = (
     "env",
@@ -64,6 +65,8 @@ def collect(suite: Suite, folder: Path) -> Collected:
                 f"{folder_of(folder, cell)} is from another config: the preset {cell.agent} has changed since; remove it, "
                 "and its cell is run again"
             )
+        if not {row["step"] for row in kept["training"]} <= set(ends(cell.steps)):
+            raise UsageError(f"{folder_of(folder, cell)} has rows of other steps than its cell's: remove it")
         made_by.update(json.dumps(one, sort_keys=True) for one in (kept["versions"], *kept.get("resumed_with", [])))
         rows.extend(_rows(cell, kept))
     if len(made_by) > 1:
@@ -107,14 +110,25 @@ class ReadBack(NamedTuple):
 def read_csv(path: Path) -> ReadBack:
     """What `write_csv` wrote."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path} ({error}): give a file of `ube suite collect`") from None
-    comments = [line.removeprefix("# ").split(": ", 1) for line in lines if line.startswith("# ")]
-    table = csv.DictReader(line for line in lines if not line.startswith("#"))
-    if tuple(table.fieldnames or ()) != COLUMNS:
-        raise UsageError(f"{path} has columns {', '.join(table.fieldnames or ['none'])}: not of `ube suite collect`")
-    return ReadBack({part[0]: part[1] for part in comments if len(part) == 2}, list(table))
+        lines = read_bytes(path, remedy=_OF_COLLECT, most=LARGEST_CSV).decode("utf-8").splitlines()
+        comments = [line.removeprefix("# ").split(": ", 1) for line in lines if line.startswith("# ")]
+        table = csv.DictReader(line for line in lines if not line.startswith("#"))
+        if tuple(table.fieldnames or ()) != COLUMNS:
+            refuse(path, f"its columns are {', '.join(table.fieldnames or ['none'])[:200]}", _OF_COLLECT)
+        rows = list(table)
+    except FileNotFoundError as error:
+        refuse(path, str(error.strerror), _OF_COLLECT)
+    except (UnicodeDecodeError, csv.Error) as error:
+        refuse(path, str(error), _OF_COLLECT)
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(COLUMNS) or None in row.values():
+            refuse(path, f"row {number} has more or fewer columns than the first line", _OF_COLLECT)
+    return ReadBack({part[0]: part[1] for part in comments if len(part) == 2}, rows)
+
+
+_OF_COLLECT = "give a file of `ube suite collect`"
+LARGEST_CSV = 2**30
+"""Bytes; the paper's suite makes near 100 million."""
 
 
 def write_csv(suite: Suite, found: Collected, command: str, path: Path) -> None:

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from ube.errors import RunError, UsageError, nearest
+from ube.errors import RunError, UsageError, nearest, plain
 
 if TYPE_CHECKING:
     from ube.suite import Suite
@@ -43,6 +43,8 @@ class SuiteCommand:
     """Folder of all suites; this one is in OUT/NAME."""
     workers: Annotated[int | None, arg(metavar="N")] = None
     """Processes side by side, which share the cores; one for each core if not given."""
+    modules: Annotated[tuple[str, ...], arg(metavar="MODULE ...")] = ()
+    """Of yours, that environments module:NAME in the file may come from; a file alone may not choose what is run."""
     executor: Annotated[str, arg(metavar="local|ray")] = "local"
     """Where cells run: processes of this machine, or tasks of a Ray cluster (pip install 'ube-rl[cluster]')."""
     address: Annotated[str | None, arg(metavar="HOST:PORT")] = None
@@ -71,7 +73,7 @@ class SuiteCommand:
             raise UsageError("which suite? `ube suite --list` shows them; your own is a file that ends in .toml")
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"--workers {self.workers}: at least 1")
-        suite = read_suite(self.name)
+        suite = read_suite(self.name, self.modules if self.verb in ("plan", "run") else None)
         getattr(self, f"_{self.verb}")(suite, self.out / suite.name)
 
     def _plan(self, suite: Suite, folder: Path) -> None:
@@ -103,7 +105,7 @@ class SuiteCommand:
         needed = room_at_once(suite, workers)
         console.print(f"{gigabytes(needed.memory)} of memory, {gigabytes(needed.disk)} of disk")
         for warning in warnings(needed, folder, workers):
-            console.print(f"[bold]warning[/bold]: {warning}")
+            console.print(f"warning: {warning}", style="bold")
 
     def _run(self, suite: Suite, folder: Path) -> None:
         from ube.suite import run_on_ray, run_suite
@@ -124,7 +126,7 @@ class SuiteCommand:
             outcome = run(suite, folder, checkpoint_minutes=self.checkpoint_minutes, said=said, **where)
         _console().print(_status_table(suite, folder))
         for cell, why in outcome.failures.items():
-            print(f"{cell} failed: {why.strip().splitlines()[-1]}", file=sys.stderr)
+            print(plain(f"{cell} failed: {_last_line(why)}"), file=sys.stderr)
         number, ends = len(suite.cells), []
         if outcome.failures:
             ends.append(f"{len(outcome.failures)} of {number} cells failed; the same command tries them again")
@@ -140,7 +142,7 @@ class SuiteCommand:
         console = _console()
         if self.all:
             for one in status(suite, folder):
-                why = f"  {one.message.strip().splitlines()[-1]}" if one.message else ""
+                why = f"  {plain(_last_line(one.message))}" if one.message else ""
                 console.print(f"{one.cell.id}  {one.state}  {one.step:,} of {one.cell.steps:,}{why}")
         console.print(_status_table(suite, folder))
 
@@ -157,7 +159,7 @@ class SuiteCommand:
         if found.missing:
             print(f"missing: {', '.join(cell.id for cell in found.missing[:5])}{' …' if found.missing[5:] else ''}")
         if found.strangers:
-            print(f"left out, since not of this suite: {', '.join(found.strangers[:5])}")
+            print(plain(f"left out, since not of this suite: {', '.join(found.strangers[:5])}"))
 
 
 def _check_writable(folder: Path) -> None:
@@ -171,7 +173,7 @@ def _check_writable(folder: Path) -> None:
 
 
 def _console(**options: Any) -> Console:
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 160, **options)
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160, **options)
 
 
 def _say(text: str) -> None:
@@ -179,7 +181,7 @@ def _say(text: str) -> None:
 
 
 def _title(suite: Suite) -> str:
-    return f"{suite.name}, {len(suite.cells)} cells: {suite.about}"
+    return plain(f"{suite.name}, {len(suite.cells)} cells: {suite.about}")
 
 
 def _status_table(suite: Suite, folder: Path) -> Table:
@@ -193,6 +195,10 @@ def _status_table(suite: Suite, folder: Path) -> Table:
         numbers = [str(line.states[state]) for state in STATES]
         table.add_row(line.name, str(line.states.total()), *numbers, f"{100 * line.share:.1f} %")
     return table
+
+
+def _last_line(message: str) -> str:
+    return (message.strip().splitlines() or [""])[-1]
 
 
 def _number(value: float) -> str:
@@ -209,7 +215,7 @@ def _duration(seconds: float) -> str:
 @contextmanager
 def watched(suite: Suite, folder: Path) -> Iterator[Callable[[str], None]]:
     """A table that is drawn again and again on a terminal; a line for each finished cell elsewhere."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
     if not console.is_terminal:
         yield _say
         return

@@ -116,7 +116,7 @@ def _settled(suite: Suite, folder: Path, outcomes: Iterable[tuple[Task, Any]], s
         elif isinstance(outcome, Failure):
             failures[task.name] = outcome.message
             failed(task.folder, outcome.message)
-            said(f"{task.name} failed: {outcome.message.strip().splitlines()[-1]}")
+            said(f"{task.name} failed: {(outcome.message.strip().splitlines() or [''])[-1]}")
         else:
             said(f"{task.name} is done")
     return Outcome(sum(_is_done(folder_of(folder, cell)) for cell in suite.cells), failures, tuple(left))
@@ -146,7 +146,10 @@ def _connected(address: str | None) -> Any:
 
 _HTTP2, _HTTP2_SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", b"\x04"
 """How gRPC greets, with empty settings, and the kind of the frame with which it is answered."""
-_REMEDY = "`ray start --head` starts one, and --address HOST:PORT says where it is"
+_REMEDY = (
+    "`ray start --head --node-ip-address=127.0.0.1 --include-dashboard=false` starts one that only this machine can reach, "
+    "and --address HOST:PORT says where another is"
+)
 
 
 def _reached(address: str) -> None:

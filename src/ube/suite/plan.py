@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from ube.errors import UsageError
 from ube.files import to_json, write_atomically
 from ube.machine import Room, free_disk, free_memory, gigabytes
+from ube.reading import read_table
 from ube.suite.cells import FRAME_SKIP, Cell, Suite
 from ube.suite.pool import Failure, Pool
 from ube.suite.work import room
@@ -78,13 +78,14 @@ def measured(suite: Suite, folder: Path, threads: int, *, anew: bool, say: Any) 
     """kind -> rate, from the last measurement on this machine in this folder, or from a new one."""
     path = folder / RATES
     machine = f"{platform.node()}, {os.cpu_count()} cores, {threads} threads each"
-    rates: dict[str, Rate] = {}
+    kept: dict[str, Rate] = {}
     if not anew and path.exists():
         try:
-            content = json.loads(path.read_text())
-            rates = _checked(content["rates"]) if content["machine"] == machine else {}
+            content = read_table(path, inside=folder, remedy="measuring anew")
+            kept = _rates(content["rates"]) if content["machine"] == machine else {}
         except (ValueError, LookupError, TypeError, AttributeError):
             say(f"{path} cannot be read: measuring anew")
+    rates = dict(kept)
     kinds = {cell.kind: cell for cell in suite.cells}
     tasks = [Measure(cell) for kind, cell in kinds.items() if kind not in rates]
     with Pool(1, threads=threads) as pool:
@@ -99,11 +100,11 @@ def measured(suite: Suite, folder: Path, threads: int, *, anew: bool, say: Any) 
     return rates
 
 
-def _checked(rates: dict[str, Any]) -> dict[str, Rate]:
-    found = {kind: Rate(*map(float, rate)) for kind, rate in rates.items()}
-    if not all(0 < one < math.inf for rate in found.values() for one in rate):
-        raise ValueError("a rate that is none")
-    return found
+def _rates(content: dict[str, Any]) -> dict[str, Rate]:
+    rates = {kind: Rate(*map(float, rate)) for kind, rate in content.items()}
+    if not all(0 < number < math.inf for rate in rates.values() for number in rate):
+        raise UsageError("a rate must be positive")
+    return rates
 
 
 class Cost(NamedTuple):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections import Counter
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ube.errors import UsageError
+from ube.reading import is_inside, parse_rows, read_table, refuse
 from ube.suite.cells import Cell, Suite
 from ube.suite.work import DONE, FAILED, done, folder_of
 
@@ -49,26 +49,30 @@ def _status(cell: Cell, folder: Path) -> CellStatus:
     if _locked(folder / ".lock"):
         return CellStatus(cell, "running", step, rate, "")
     try:
-        message = str(json.loads((folder / FAILED).read_text())["message"])
+        path, remedy = folder / FAILED, "nobody knows why the cell failed"
+        kept = read_table(path, inside=folder.parent.parent, remedy=remedy)
+        message = kept["message"] if isinstance(kept.get("message"), str) else refuse(path, "no message", remedy)
     except FileNotFoundError:
         return CellStatus(cell, "stopped" if step else "waiting", step, 0.0, "")
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        message = f"nobody knows why: {folder / FAILED} is damaged ({error})"
+    except UsageError as error:
+        message = str(error)
     return CellStatus(cell, "failed", step, 0.0, message)
 
 
 def _lately(path: Path) -> tuple[int, float]:
     """The last whole row: step, and steps per second."""
     try:
+        if not path.is_file() or not is_inside(path, path.parents[3]):
+            return 0, 0.0
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LATELY))
             rows = file.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return 0, 0.0
     try:
-        row = json.loads(rows[-1])
+        row = parse_rows(rows[-1] + b"\n")[0]
         return int(row["step"]), float(row.get("steps_per_second", 0.0))
-    except (IndexError, ValueError, KeyError, TypeError):
+    except (LookupError, ValueError, TypeError, OverflowError):
         return 0, 0.0
 
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ube.errors import BusyError, UsageError
+from ube.errors import BusyError
 from ube.files import to_json, write_atomically
 from ube.machine import Room, room_needed
+from ube.reading import read_table, refuse
 from ube.suite.cells import Cell
 
 DONE, FAILED = "done.json", "failed.json"
-ROW = {"step", "policy", "mean", "episodes"}
+ROW: dict[str, tuple[type, ...]] = {"step": (int,), "policy": (str,), "mean": (int, float), "episodes": (int,)}
 BINS = 100
 """Equal parts of training, whose mean returns are kept."""
 EVALUATION_SEEDS = 2_000_000
@@ -94,43 +95,43 @@ class CellTask:
             "resumed_with": run.config.get("resumed_with", []), "evaluations": evaluations,
             "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.monotonic() - began, 1),
         }  # fmt: skip
-        write_atomically(self.folder / DONE, to_json(kept, digits=17))
+        text = to_json(kept, digits=17)
+        write_atomically(self.folder / DONE, text)
         forget_checkpoints(self.folder)
-        return json.loads((self.folder / DONE).read_text())
+        return json.loads(text)
 
 
 def done(folder: Path) -> dict[str, Any] | None:
     """What is kept of a finished cell."""
+    path, remedy = folder / DONE, "remove it, and its cell is run again"
     try:
-        kept = json.loads((folder / DONE).read_text())
+        kept = read_table(path, inside=folder.parent.parent, remedy=remedy)
         _check(kept)
     except FileNotFoundError:
         return None
-    except OSError as error:  # it may be whole
-        raise UsageError(f"{folder / DONE}: {error.strerror}: mend the disk, or its permissions") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{folder / DONE} is damaged ({error}): remove it, and its cell is run again") from None
+    except (LookupError, TypeError, AttributeError) as error:
+        refuse(path, f"{type(error).__name__}: {error}", remedy)
     return kept
 
 
 def versions_of(folder: Path) -> list[dict[str, str]]:
     """With which its run was begun, and went on; none where it was not, or where that cannot be read."""
     try:
-        config = json.loads((folder / "run" / "config.json").read_text())
+        config = read_table(folder / "run" / "config.json", inside=folder, remedy="train the cell again")
         return [dict(one) for one in (config["versions"], *config.get("resumed_with", []))]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return []
 
 
 def _check(kept: Any) -> None:
-    if not isinstance(kept, dict) or not isinstance(kept["cell"], dict):
+    if not isinstance(kept["cell"], dict):
         raise TypeError("no cell")
     for versions in (kept["versions"], *kept.get("resumed_with", [])):
-        if not isinstance(versions, dict):
+        if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
             raise TypeError("no versions")
     for row in (*kept["evaluations"], *kept["training"]):
-        if not isinstance(row, dict) or set(row) != ROW:
-            raise TypeError(f"the row {row!r}")
+        if not isinstance(row, dict) or set(row) != set(ROW) or any(type(row[name]) not in ROW[name] for name in ROW):
+            raise TypeError(f"the row {str(row)[:80]}")
 
 
 def forget_checkpoints(folder: Path) -> None:
@@ -148,6 +149,11 @@ def room(cell: Cell) -> Room:
     # The frames of other environments outside of JAX are known only when one is made, which may run anybody's code.
     needed = room_needed(cell.replay_size if cell.is_atari else 0)
     return needed if cell.memory_gb is None else needed._replace(memory=1e9 * cell.memory_gb)
+
+
+def ends(steps: int) -> list[int]:
+    """The last step of each part of training."""
+    return [(part + 1) * steps // BINS for part in range(BINS)]
 
 
 def _row(step: int, policy: str, returns: np.ndarray) -> dict[str, Any]:
@@ -172,6 +178,6 @@ def _periods(evaluations: dict[str, np.ndarray]) -> list[dict[str, Any]]:
 def _training(episodes: dict[str, np.ndarray], steps: int) -> list[dict[str, Any]]:
     """Mean returns of the episodes that ended in each part of training; parts without any are left out."""
     part = np.minimum((episodes["step"] - 1) * BINS // steps, BINS - 1).astype(int)
-    ends = [(bin_ + 1) * steps // BINS for bin_ in range(BINS)]
+    last = ends(steps)
     filled = np.unique(part)
-    return [_row(ends[bin_], "training", episodes["episode_return"][part == bin_]) for bin_ in filled.tolist()]
+    return [_row(last[bin_], "training", episodes["episode_return"][part == bin_]) for bin_ in filled.tolist()]

@@ -82,7 +82,7 @@ def read_terminal(terminal: Any, n_states: int) -> NDArray[np.bool_]:
         return given
     if given.size and (given.dtype.kind not in "iuf" or (given != np.round(given)).any()):
         raise UsageError(f"terminal={terminal!r}: give states as whole numbers, or a mask of booleans")
-    if given.size == n_states > 2 and set(given.tolist()) == {0, 1}:
+    if given.size == n_states > 2 and set(given.ravel().tolist()) == {0, 1}:
         raise UsageError("terminal looks like a mask of 0 and 1: give booleans for a mask, or list the states")
     listed = given.astype(np.int64).reshape(-1)
     within(listed, n_states, "terminal state")

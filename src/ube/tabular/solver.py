@@ -293,7 +293,8 @@ def transition_scale(belief: Belief, method: str) -> Floats:
     """Q_max² of the value that follows each row, (rows,)."""
     graph, left = belief.graph, belief.steps_left
     if left is None:
-        return np.full(graph.n_rows, float(belief.largest_return(None)) ** 2)
+        largest = float(belief.largest_return(None))
+        return np.full(graph.n_rows, largest**2 if largest < 1e154 else np.inf)  # Python raises where NumPy overflows
     steps = np.maximum(left - 1, 0) if method == "ube-horizon" else np.full(graph.n_nodes, left.max(initial=0))
     return np.repeat(belief.largest_return(steps) ** 2, graph.n_actions)
 
