@@ -28,6 +28,7 @@ def best_bonus(case: str) -> float:
     return float(results["data"]["best_bonus"][case].split("=")[1])
 
 
+SPARSE = ("ube-deep", "boot", "bonus", "dqn", "dqn-small-epsilon", "ube-1step", "ube-nstep", "unstructured-noise")
 TABLE = [
     ("chain, regret", "chain", "regret", {"case": "paper"}, {"ube-thompson": {}, "bonus": {"beta": best_bonus("paper")}}),
     ("chain of length 100", "chain", "regret", {"case": "growth", "length": 100}, {"ube-thompson": {}, "bonus": {}}),
@@ -50,6 +51,16 @@ TABLE = [
     ("DeepSea 20, learning", "deepsea", "episodes_to_solve", {"size": 20},
      {a: {} for a in ("ube-deep", "boot", "ube-nstep", "bonus")}),
     ("DeepSea 50, learning", "deepsea", "episodes_to_solve", {"size": 50}, {"ube-deep": {}}),
+    *(
+        (start, "sparse", metric, {"env": env}, {a: {} for a in SPARSE})
+        for start, metric, env in (
+            ("tree of depth 50, learning", "first_success_step", "Tree-v0"),
+            ("sparse MountainCar, steps", "first_success_step", "MountainCarSparse-v0"),
+            ("DoorKey-8x8, seeds", "seeds_with_success", "Navix-DoorKey-8x8-v0"),
+        )
+    ),
+    ("sparse MountainCar, successes", "sparse", "successes", {"env": "MountainCarSparse-v0"},
+     {a: {} for a in ("ube-deep", "boot", "dqn", "dqn-small-epsilon", "greedy", "unstructured-noise")}),
 ]  # fmt: skip
 
 
@@ -80,6 +91,24 @@ def test_what_is_said_of_deep_exploration() -> None:
     assert set(ABLATION) - lost == {"as it is", "noise per episode", "noise known"}
     assert max(int(value("deepsea", f"ube-deep: {name}", "solved_seeds", size=20)) for name in lost) == 4
     assert value("deepsea", "ube-deep: u learns from the stream", "solved_seeds", size=20) == "4"
+
+
+def test_what_is_said_of_sparse_rewards() -> None:
+    results = json.loads((ROOT / "docs" / "results" / "sparse" / "results.json").read_text())
+    firsts = results["data"]["first_success_steps"]
+
+    def median(steps: list[int | None]) -> float:
+        return sorted(float("inf") if step is None else step for step in steps)[len(steps) // 2]
+
+    first = ("Tree-v0, depth 50", "MountainCarSparse-v0", "Navix-DoorKey-6x6-v0", "Navix-DoorKey-8x8-v0")
+    for task in first:
+        assert min(firsts[task], key=lambda agent, task=task: median(firsts[task][agent])) == "ube-deep"
+    for task in first[2:]:
+        assert [agent for agent, steps in firsts[task].items() if None not in steps] == ["ube-deep"]
+    often = {agent: float(value("sparse", agent, "seeds_with_success", env=first[1])) for agent in firsts[first[1]]}
+    assert min(often.values()) == 3
+    grids = [rates for task, rates in results["data"]["curves"].items() if task.startswith("Navix")]
+    assert max(max(rate["mean"][-5:]) for rates in grids for rate in rates.values()) < 0.15
 
 
 def test_measured_speed() -> None:

@@ -25,8 +25,9 @@ STAGED = ".part"
 def versions() -> dict[str, str]:
     packages = ("numpy", "scipy", "numba", "matplotlib", "jax", "jaxlib", "flax", "optax", "gymnasium", "gymnax")
     found = {name: metadata.version(name) for name in packages}
-    with suppress(metadata.PackageNotFoundError):
-        found["ale-py"] = metadata.version("ale-py")
+    for name in ("navix", "ale-py"):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
     return {"ube": __version__, "python": platform.python_version(), **found}
 
 

@@ -37,6 +37,7 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
     ]
     summary: list[Row] = []
     curves: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    firsts: dict[str, dict[str, list[int | None]]] = {}
     with Workers(kept, progress) as workers:
         tuned: dict[str, dict[str, Any]] = {}
         for task in tasks:
@@ -50,13 +51,15 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
                 for seed in seeds
             ]
             results = iter(workers.run(f"sparse, {label}", cells))
-            curves[label] = {}
+            curves[label], firsts[label] = {}, {}
             for agent in settings["agents"]:
                 runs = [next(results) for _ in seeds]
                 summary += _rows(agent, {"env": task["env"], **task["env_args"], "steps": task["steps"]}, runs)
                 mean, low, high = mean_intervals(success_rates(runs))
                 curves[label][agent] = {"mean": mean, "low": low, "high": high}
-    data = {"bins": BINS, "steps": {task_label(task): task["steps"] for task in tasks}, "curves": curves}
+                firsts[label][agent] = [run["first_success_step"] for run in runs]
+    steps = {task_label(task): task["steps"] for task in tasks}
+    data = {"bins": BINS, "steps": steps, "curves": curves, "first_success_steps": firsts}
     return {"summary": summary, "data": data | {"left_out": left_out}}
 
 
@@ -119,26 +122,52 @@ def charts(results: Results) -> list[Chart]:
 
 
 @contextmanager
+def plot_found(results: Results) -> Iterator[Any]:
+    """Which share of the seeds has reached the goal once, against steps."""
+    data = results["data"]
+    with _panels(data) as (figure, axes):
+        for axis, (label, firsts) in zip(axes.flat, data["first_success_steps"].items(), strict=False):
+            for agent, steps in firsts.items():
+                found = sorted(step for step in steps if step is not None)
+                x = [1, *(step for step in found for _ in range(2)), data["steps"][label]]
+                y = [number for number in range(len(found) + 1) for _ in range(2)]
+                draw(axis, agent, x, [number / len(steps) for number in y])
+            axis.set(xscale="log", xlim=(100, data["steps"][label]))
+        yield _completed(figure, axes, data, "seeds that have found the goal")
+
+
+@contextmanager
 def plot_success(results: Results) -> Iterator[Any]:
     data = results["data"]
-    columns = min(3, len(data["curves"]))
-    n_rows = math.ceil(len(data["curves"]) / columns)
-    with canvas(columns=columns, rows=n_rows, width=3.0, height=2.3) as (figure, axes):
-        for axis in axes.flat[len(data["curves"]) :]:
-            axis.set_axis_off()
+    with _panels(data) as (figure, axes):
         for axis, (label, curves) in zip(axes.flat, data["curves"].items(), strict=False):
             x = (np.arange(data["bins"]) + 0.5) * data["steps"][label] / data["bins"]
             for agent, curve in curves.items():
-                mean, low, high = (np.array(curve[key], float) for key in ("mean", "low", "high"))
-                draw(axis, agent, x, mean, np.clip(low, 0, 1), np.clip(high, 0, 1))
+                draw(axis, agent, x, np.array(curve["mean"], float))
+        yield _completed(figure, axes, data, "success rate (mean)")
+
+
+@contextmanager
+def _panels(data: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """One for each task."""
+    columns = min(3, len(data["curves"]))
+    rows = math.ceil(len(data["curves"]) / columns)
+    with canvas(columns=columns, rows=rows, width=3.0, height=2.3) as (figure, axes):
+        for axis in axes.flat[len(data["curves"]) :]:
+            axis.set_axis_off()
+        for axis, label in zip(axes.flat, data["curves"], strict=False):
             axis.set(title=label, xlabel="steps", ylim=(-0.03, 1.03))
-        for axis in axes[:, 0]:
-            axis.set_ylabel("success rate (mean, 95 %)")
-        legend_below(figure, axes.flat[0], 5)
-        if data["left_out"]:
-            names = ", ".join(one["env"] for one in data["left_out"])
-            figure.suptitle(f"left out, navix is not installed: {names}", fontsize=7)
-        yield figure
+        yield figure, axes
+
+
+def _completed(figure: Any, axes: Any, data: dict[str, Any], what: str) -> Any:
+    for axis in axes[:, 0]:
+        axis.set_ylabel(what)
+    legend_below(figure, axes.flat[0], 5)
+    if data["left_out"]:
+        names = ", ".join(one["env"] for one in data["left_out"])
+        figure.suptitle(f"left out, navix is not installed: {names}", fontsize=7)
+    return figure
 
 
 def _task(env: str, steps: int, tuning_steps: int = 0, **env_args: Any) -> dict[str, Any]:
@@ -181,7 +210,7 @@ EXPERIMENT = Experiment(
         },
     },
     job=job,
-    plots={"sparse": plot_success},
+    plots={"sparse": plot_found, "sparse-rates": plot_success},
     headline=partial(
         rows_of_metrics,
         metrics=(

@@ -223,7 +223,9 @@ def _block(block: dict[str, Any], most: int) -> list[Cell]:
     grid = {key: _values(key, values) for key, values in _table(block, "grid").items()}
     number = math.prod(map(len, (envs, agents, seeds, *grid.values())))
     if number > most:
-        raise _Wrong("grid" if grid else "seeds", f"{number:,} cells: a suite has {MOST_CELLS:,} at most")
+        raise _Wrong(
+            "grid" if grid else "seeds", f"{number:,} more cells: a suite has at most {MOST_CELLS:,}; make two of it"
+        )
     common: dict[str, Any] = {key: _one_of(block, key) for key in _CHOICES if key in block}
     common |= {key: _whole(block, key, 1) for key in ("evaluation_episodes", "cpus") if key in block}
     if "gpus" in block:
@@ -299,17 +301,12 @@ def _expanded(env: str) -> list[str]:
 
 def _names(block: dict[str, Any], key: str) -> list[str]:
     names = block.get(key)
-    if not isinstance(names, list) or not names or not all(map(_is_name, names)):
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise _Wrong(key, f"{key} = {names!r}: give a list of names, such as {_EXAMPLES[key]}")
     for name in names:
         if len(name) > LONGEST_NAME or not name.isprintable():
             raise _Wrong(key, f"{key}: {name!r} is no name of one line with at most {LONGEST_NAME} letters")
     return names
-
-
-def _is_name(name: Any) -> bool:
-    """Folders are named after environments and agents."""
-    return isinstance(name, str) and 0 < len(name) <= 150 and name.isprintable()
 
 
 _EXAMPLES = {"envs": '["atari/pong"]', "agents": '["dqn", "ube-1step"]'}
