@@ -202,7 +202,8 @@ def few_threads(threads: int) -> dict[str, str]:
     few = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
     if threads > 1:
         return few
-    return few | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+    return few | {"XLA_FLAGS": flags, "NPROC": "1"}  # the flag alone leaves XLA a pool of as many threads as cores
 
 
 def _choose(last: str, waiting: dict[str, deque[Task]], taken: set[str]) -> Task:
