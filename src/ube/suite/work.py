@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import time
@@ -20,6 +21,8 @@ from ube.suite.cells import Cell
 
 DONE, FAILED = "done.json", "failed.json"
 ROW: dict[str, tuple[type, ...]] = {"step": (int,), "policy": (str,), "mean": (int, float), "episodes": (int,)}
+_KINDS = set(itertools.product(*ROW.values()))
+"""Of the values of a row, together."""
 BINS = 100
 """Equal parts of training, whose mean returns are kept."""
 EVALUATION_SEEDS = 2_000_000
@@ -130,7 +133,7 @@ def _check(kept: Any) -> None:
         if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
             raise TypeError("no versions")
     for row in (*kept["evaluations"], *kept["training"]):
-        if not isinstance(row, dict) or set(row) != set(ROW) or any(type(row[name]) not in ROW[name] for name in ROW):
+        if not isinstance(row, dict) or row.keys() != ROW.keys() or tuple(map(type, map(row.get, ROW))) not in _KINDS:
             raise TypeError(f"the row {str(row)[:80]}")
 
 
