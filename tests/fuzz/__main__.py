@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -34,7 +35,7 @@ def main() -> None:
         return
     readers = [READERS[asked.reader]] if asked.reader else list(READERS.values())
     whole = sum(reader.share for reader in readers)
-    kept = _kept(asked.out, asked.seed)
+    kept = {"command": shlex.join(["python", "-m", "fuzz", *sys.argv[1:]])} | _kept(asked.out, asked.seed)
     for reader in readers:
         wanted = round(asked.tries * reader.share / whole)
         mine = kept["readers"].setdefault(reader.name, {"tries": 0, "read": 0, "slowest_seconds": 0.0, "failures": []})
