@@ -21,7 +21,7 @@ from benchmarks import common
 from ube.files import versions
 from ube.suite.cells import Cell, Suite, parsed, read_suite
 from ube.suite.pool import Pool
-from ube.suite.work import BINS, DONE, CellTask, folder_of
+from ube.suite.work import BINS, DONE, CellTask, columns, folder_of
 
 CELLS = 4
 MANY = """
@@ -54,8 +54,8 @@ def finish(suite: Suite, folder: Path) -> None:
         parts = [(end + 1) * cell.steps // BINS for end in range(BINS)]
         kept: dict[str, Any] = {
             "cell": cell.spec, "config_digest": cell.config_digest, "versions": made_by, "resumed_with": [],
-            "evaluations": [row(step, policy) for step in periods for policy in ("greedy", "own")],
-            "training": [row(step, "training") for step in parts], "seconds_since_last_start": 60.0,
+            "evaluations": columns([row(step, policy) for step in periods for policy in ("greedy", "own")]),
+            "training": columns([row(step, "training") for step in parts]), "seconds_since_last_start": 60.0,
         }  # fmt: skip
         place = folder_of(folder, cell)
         (place / "run").mkdir(parents=True)

@@ -6,6 +6,7 @@ Nothing that is read here runs code. What a caller does not expect (another type
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import stat
@@ -105,7 +106,8 @@ def parse_json(content: bytes | str) -> Any:
         found = _STRICT.decode(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    _check_depth(found)
+    if text.count("[") + text.count("{") > DEEPEST:
+        _check_depth(found)
     if _SURROGATE.search(text):
         json.dumps(found, ensure_ascii=False).encode()  # half a character cannot be written again
     return found
@@ -161,15 +163,16 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
-    if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
+    if len(text) > 18 and (len(text) > 20 or not -(2**63) <= int(text) < 2**64):
         raise ValueError(f"the whole number {text[:24]} does not fit 64 bits")
     return int(text)
 
 
 def _number(text: str) -> float:
-    if abs(float(text)) == float("inf"):
+    value = float(text)
+    if math.isinf(value):
         raise ValueError(f"the number {text[:24]} is not finite")
-    return float(text)
+    return value
 
 
 def _constant(text: str) -> NoReturn:

@@ -83,7 +83,7 @@ def loaded(folder: Path, cells: int, executors: int = 2, lookers: int = 8) -> di
     assert sorted(begun) == sorted(cell.id for cell in suite(cells).cells), "a cell was not begun exactly once"
     assert whole.missing == []
     _as_alone(folder, cells)
-    return {"cells": cells, "executors": executors, "begun": len(begun), "looks": sum(looks), "rows": len(whole.rows)}
+    return {"cells": cells, "executors": executors, "begun": len(begun), "looks": sum(looks), "rows": len(whole)}
 
 
 def _as_alone(folder: Path, cells: int) -> None:

@@ -291,11 +291,14 @@ def _suite() -> Any:
 
 @functools.cache
 def _done() -> dict[str, Any]:
+    from ube.suite.work import columns
+
     (cell,) = _suite().cells
     row = {"step": 100, "policy": "training", "mean": 0.5, "episodes": 3}
     return json.loads(json.dumps({
         "cell": cell.spec, "config_digest": cell.config_digest, "versions": {"ube": "0.1"}, "resumed_with": [{"ube": "0.1"}],
-        "training": [{**row, "step": 50}, row], "evaluations": [{**row, "policy": name} for name in ("greedy", "own")],
+        "training": columns([{**row, "step": 50}, row]),
+        "evaluations": columns([{**row, "policy": name} for name in ("greedy", "own")]),
     }))  # fmt: skip
 
 

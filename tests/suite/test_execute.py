@@ -72,8 +72,8 @@ def test_a_finished_cell_keeps_what_counts(finished: Path) -> None:
     kept = json.loads((folder_of(finished, cell) / DONE).read_text())
     assert kept["cell"] == json.loads(json.dumps(cell.spec))
     assert (kept["config_digest"], kept["resumed_with"]) == (cell.config_digest, [])
-    assert sum(row["episodes"] for row in kept["training"]) == 80
-    assert {row["policy"]: row["episodes"] for row in kept["evaluations"]} == {"greedy": 2, "own": 2}
+    assert sum(kept["training"]["episodes"]) == 80
+    assert (kept["evaluations"]["policy"], kept["evaluations"]["episodes"]) == (["greedy", "own"], [2, 2])
     assert not (folder_of(finished, cell) / "run" / "checkpoints").exists()
 
 
@@ -179,7 +179,8 @@ def test_only_the_policy_that_was_asked_for_is_evaluated_after_training(
     asked = suite(TINY + f'evaluation_policy = "{policy}"').cells[0]
     kept = CellTask(asked, tmp_path).run()
     assert kept is not None
-    assert [row["policy"] for row in kept["evaluations"] if row["step"] == asked.steps] == evaluated
+    steps, policies = (kept["evaluations"][name] for name in ("step", "policy"))
+    assert [policy for step, policy in zip(steps, policies, strict=True) if step == asked.steps] == evaluated
     assert not (folder_of(tmp_path, asked) / "run").exists()
 
 
@@ -191,7 +192,17 @@ def test_damaged_files_of_a_cell_are_its_own_failure(
     folders = [folder_of(tmp_path / "tiny", cell) for cell in suite().cells]
     for folder in folders:
         folder.mkdir(parents=True)
-    for content in ("", "[]", "{}", '{"cell": {}, "versions": {}, "evaluations": [], "training": [3]}'):
+    none = {"step": [], "policy": [], "mean": [], "episodes": []}
+    tables: list[Any] = [
+        [3],
+        {},
+        none | {"step": 3},
+        none | {"step": ["3"]},
+        none | {"step": [3]},
+        {"step": [3], "policy": ["a,b"], "mean": [0.5], "episodes": [1]},
+    ]
+    damaged = [json.dumps({"cell": {}, "versions": {}, "evaluations": none, "training": table}) for table in tables]
+    for content in ("", "[]", "{}", *damaged):
         (folders[0] / DONE).write_text(content)
         with pytest.raises(UsageError, match=r"done.json cannot be read \(.*\): remove it, and its cell is run again"):
             done(folders[0])

@@ -6,8 +6,8 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator
-from operator import itemgetter
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from ube.reading import read_bytes, refuse
 from ube.suite.cells import FRAME_SKIP, Cell, Suite
 from ube.suite.work import done, ends, folder_of
 
-COLUMNS = (
+OF_CELL = (
     "env",
     "env_args",
     "agent",
@@ -27,31 +27,48 @@ COLUMNS = (
     "steps",
     "evaluate_every",
     "evaluation_steps",
-    "step",
-    "frames",
-    "policy",
-    "mean",
-    "episodes",
     "cell",
 )
+OF_ROW = ("step", "frames", "policy", "mean", "episodes")
+COLUMNS = OF_CELL + OF_ROW
 """steps: decisions of training in all, `step` those before the row. policy: greedy or own for evaluations; training for the
 mean return of training episodes since the row before."""
 
 
-class Collected(NamedTuple):
-    """What there is of a suite, a row with `COLUMNS` for each evaluation and each hundredth of training."""
+class CellRows(NamedTuple):
+    of_cell: tuple[Any, ...]
+    """The values that all rows of a cell have in common, in the order of `OF_CELL`."""
+    of_row: tuple[list[Any], ...]
+    """The columns in which they differ, in the order of `OF_ROW`."""
 
-    rows: list[dict[str, Any]]
+
+@dataclass(frozen=True)
+class Collected:
+    """What there is of a suite: for each finished cell a row for each evaluation and each hundredth of training."""
+
+    cells: list[CellRows]
     missing: list[Cell]
     strangers: list[str]
     """Folders of cells that are not, or no longer, of this suite: left out."""
     versions: dict[str, str]
 
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """With `COLUMNS`."""
+        return [
+            dict(zip(COLUMNS, (*cell.of_cell, *values), strict=True))
+            for cell in self.cells
+            for values in zip(*cell.of_row, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return sum(len(cell.of_row[0]) for cell in self.cells)
+
 
 def collect(suite: Suite, folder: Path) -> Collected:
     """Rows of all finished cells. Raises where they, or parts of one, were made by different versions or by a preset that
     has changed since: those must not be compared."""
-    rows: list[dict[str, Any]] = []
+    cells: list[CellRows] = []
     missing, made_by = [], Counter[str]()
     for cell in suite.cells:
         kept = done(folder_of(folder, cell))
@@ -65,10 +82,10 @@ def collect(suite: Suite, folder: Path) -> Collected:
                 f"{folder_of(folder, cell)} is from another config: the preset {cell.agent} has changed since; remove it, "
                 "and its cell is run again"
             )
-        if not {row["step"] for row in kept["training"]} <= set(ends(cell.steps)):
+        if not set(kept["training"]["step"]) <= set(ends(cell.steps)):
             raise UsageError(f"{folder_of(folder, cell)} has rows of other steps than its cell's: remove it")
         made_by.update(json.dumps(one, sort_keys=True) for one in (kept["versions"], *kept.get("resumed_with", [])))
-        rows.extend(_rows(cell, kept))
+        cells.append(_rows(cell, kept))
     if len(made_by) > 1:
         raise UsageError(
             f"{folder} holds cells of different versions, or parts of them, {_difference(made_by)}: run them in one (--out)"
@@ -76,19 +93,18 @@ def collect(suite: Suite, folder: Path) -> Collected:
     ids = {cell.id for cell in suite.cells}
     there = sorted(path.name for path in (folder / "cells").iterdir()) if (folder / "cells").exists() else []
     strangers = [name for name in there if name not in ids]
-    return Collected(rows, missing, strangers, json.loads(next(iter(made_by))) if made_by else {})
+    return Collected(cells, missing, strangers, json.loads(next(iter(made_by))) if made_by else {})
 
 
-def _rows(cell: Cell, kept: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    common = {
-        "env": cell.env, "env_args": json.dumps(cell.env_args), "agent": cell.agent,
-        "overrides": json.dumps(cell.overrides), "seed": cell.seed, "protocol": cell.protocol if cell.is_atari else "",
-        "steps": cell.steps, "evaluate_every": cell.evaluate_every, "evaluation_steps": cell.evaluation_steps,
-        "cell": cell.id,
-    }  # fmt: skip
+def _rows(cell: Cell, kept: dict[str, Any]) -> CellRows:
+    of_cell = (
+        cell.env, json.dumps(cell.env_args), cell.agent, json.dumps(cell.overrides), cell.seed,
+        cell.protocol if cell.is_atari else "", cell.steps, cell.evaluate_every, cell.evaluation_steps, cell.id,
+    )  # fmt: skip
+    columns = {name: kept["training"][name] + kept["evaluations"][name] for name in kept["training"]}
     is_atari = cell.is_atari
-    for row in (*kept["training"], *kept["evaluations"]):
-        yield {**common, **row, "frames": row["step"] * FRAME_SKIP if is_atari else ""}
+    columns["frames"] = [step * FRAME_SKIP if is_atari else "" for step in columns["step"]]
+    return CellRows(of_cell, tuple(columns[name] for name in OF_ROW))
 
 
 def _difference(made_by: Counter[str]) -> str:
@@ -137,10 +153,18 @@ def write_csv(suite: Suite, found: Collected, command: str, path: Path) -> None:
         "suite": suite.name, "command": command, "versions": found.versions,
         "cells": f"{len(suite.cells) - len(found.missing)} of {len(suite.cells)} finished",
     }  # fmt: skip
+    lines = [f"# {name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in head.items()]
+    lines.append(_line(COLUMNS))
+    for cell in found.cells:
+        begin = _line(cell.of_cell)  # once: there may be a million rows, and none of the rest needs quoting
+        lines.extend(
+            f"{begin},{step},{frames},{policy},{mean},{episodes}"
+            for step, frames, policy, mean, episodes in zip(*cell.of_row, strict=True)
+        )
+    write_atomically(path, "\n".join(lines) + "\n")
+
+
+def _line(values: tuple[Any, ...]) -> str:
     text = io.StringIO()
-    for name, value in head.items():
-        text.write(f"# {name}: {value if isinstance(value, str) else json.dumps(value)}\n")
-    table = csv.writer(text, lineterminator="\n")  # quicker than a DictWriter: there may be a million rows
-    table.writerow(COLUMNS)
-    table.writerows(map(itemgetter(*COLUMNS), found.rows))
-    write_atomically(path, text.getvalue())
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()

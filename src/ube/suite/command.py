@@ -150,12 +150,12 @@ class SuiteCommand:
         from ube.suite import collect, write_csv
 
         found = collect(suite, folder)
-        if not found.rows:
+        if not len(found):
             raise UsageError(f"{folder} has no finished cell yet: `ube suite run {self.name} --out {self.out}`")
         path = folder / "results.csv"
         write_csv(suite, found, shlex.join(sys.argv), path)
         number = len(suite.cells)
-        print(f"Wrote {path}: {len(found.rows):,} rows of {number - len(found.missing)} of {number} cells")
+        print(f"Wrote {path}: {len(found):,} rows of {number - len(found.missing)} of {number} cells")
         if found.missing:
             print(f"missing: {', '.join(cell.id for cell in found.missing[:5])}{' …' if found.missing[5:] else ''}")
         if found.strangers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import time
@@ -20,9 +19,9 @@ from ube.reading import read_table, refuse
 from ube.suite.cells import Cell
 
 DONE, FAILED = "done.json", "failed.json"
-ROW: dict[str, tuple[type, ...]] = {"step": (int,), "policy": (str,), "mean": (int, float), "episodes": (int,)}
-_KINDS = set(itertools.product(*ROW.values()))
-"""Of the values of a row, together."""
+COLUMNS: dict[str, set[type]] = {"step": {int}, "policy": {str}, "mean": {int, float}, "episodes": {int}}
+"""What is kept of episodes, and of which types: lists of one length, much quicker to read than a table for each row."""
+POLICIES = ("training", "greedy", "own")
 BINS = 100
 """Equal parts of training, whose mean returns are kept."""
 EVALUATION_SEEDS = 2_000_000
@@ -95,8 +94,9 @@ class CellTask:
                 evaluations.append(_row(cell.steps, policy, played.episode_return))
         kept = {
             "cell": cell.spec, "config_digest": cell.config_digest, "versions": run.config["versions"],
-            "resumed_with": run.config.get("resumed_with", []), "evaluations": evaluations,
-            "training": _training(run.episodes, cell.steps), "seconds_since_last_start": round(time.monotonic() - began, 1),
+            "resumed_with": run.config.get("resumed_with", []), "evaluations": columns(evaluations),
+            "training": columns(_training(run.episodes, cell.steps)),
+            "seconds_since_last_start": round(time.monotonic() - began, 1),
         }  # fmt: skip
         text = to_json(kept, digits=17)
         write_atomically(self.folder / DONE, text)
@@ -132,9 +132,17 @@ def _check(kept: Any) -> None:
     for versions in (kept["versions"], *kept.get("resumed_with", [])):
         if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
             raise TypeError("no versions")
-    for row in (*kept["evaluations"], *kept["training"]):
-        if not isinstance(row, dict) or row.keys() != ROW.keys() or tuple(map(type, map(row.get, ROW))) not in _KINDS:
-            raise TypeError(f"the row {str(row)[:80]}")
+    for part in ("evaluations", "training"):
+        table = kept[part]
+        if not isinstance(table, dict) or table.keys() != COLUMNS.keys():
+            raise TypeError(f"{part} must have {', '.join(COLUMNS)}")
+        for name, types in COLUMNS.items():
+            if not isinstance(table[name], list) or not types.issuperset(map(type, table[name])):
+                raise TypeError(f"{part}: {name} {str(table[name])[:80]}")
+        if len({len(column) for column in table.values()}) > 1:
+            raise TypeError(f"{part}: columns of different lengths")
+        if unknown := set(table["policy"]) - set(POLICIES):
+            raise TypeError(f"{part}: no policy {min(unknown)[:40]!r}")
 
 
 def forget_checkpoints(folder: Path) -> None:
@@ -157,6 +165,10 @@ def room(cell: Cell) -> Room:
 def ends(steps: int) -> list[int]:
     """The last step of each part of training."""
     return [(part + 1) * steps // BINS for part in range(BINS)]
+
+
+def columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in COLUMNS}
 
 
 def _row(step: int, policy: str, returns: np.ndarray) -> dict[str, Any]:
