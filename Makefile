@@ -44,6 +44,7 @@ test-wheel: $(READY) ## the wheel, built and installed in an empty environment
 
 soak: $(READY) ## kills, failing disks, damage, numbers and load, many times (hours); PARTS="kills damage" for some of it
 	PYTHONPATH=tests $(BIN)/python -m faults.soak $(PARTS)
+	$(BIN)/python tools/reliability.py
 
 fuzz: $(READY) ## a million hostile files and words for every reader; goes on where it was (TRIES=N for fewer)
 	PYTHONPATH=tests $(BIN)/python -m fuzz --tries $(or $(TRIES),1000000) --out docs/results/reliability/fuzz.json

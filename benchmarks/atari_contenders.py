@@ -8,9 +8,11 @@ from benchmarks import worker
 from benchmarks.training_contenders import CHUNKS, chunks_of, config_of
 from ube.deep.hosted_session import HostedSession
 from ube.envs import HostedEnvironment, make
+from ube.runs.jax_setup import set_up_jax
 
 
 def build(spec: worker.Spec) -> Callable[[], int]:
+    set_up_jax()
     env, config = make(f"atari/{spec['game']}"), config_of(spec)
     assert isinstance(env, HostedEnvironment)
     session = HostedSession(env, config, seed=0)

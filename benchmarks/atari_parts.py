@@ -6,9 +6,11 @@ import json
 import os
 from typing import Any
 
-if __name__ == "__main__":
+from ube.suite.pool import few_threads
+
+if __name__ == "__main__":  # before JAX is imported
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+    os.environ |= few_threads(1)
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,7 @@ from ube.deep.config import agent_config
 from ube.deep.frames import Sample
 from ube.deep.hosted_session import HostedSession
 from ube.envs import HostedEnvironment, make
+from ube.runs.jax_setup import set_up_jax
 
 BATCH, SIZE, REPEATS = 32, 512, 30
 LAYERS = ((20 * 20 * 32, 8 * 8 * 4), (9 * 9 * 64, 4 * 4 * 32), (7 * 7 * 64, 3 * 3 * 64), (512, 3136))
@@ -29,6 +32,7 @@ GRADIENT = 3 * FORWARD - 2e-9 * BATCH * LAYERS[0][0] * LAYERS[0][1]
 
 
 def main() -> None:
+    set_up_jax()
     env = make("atari/breakout")
     assert isinstance(env, HostedEnvironment)
     session = HostedSession(env, agent_config("dqn"), seed=0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import subprocess
 import tomllib
 from collections.abc import Callable
@@ -108,7 +109,10 @@ def main() -> None:
     parser.add_argument("--pip-audit", help="where that program is, if it is installed")
     asked = parser.parse_args()
     found = licences()
+    command = ["python", "tools/audit.py", "--out", str(asked.out)]
+    command += ["--pip-audit", Path(asked.pip_audit).name] if asked.pip_audit else []
     content = {
+        "command": shlex.join(command),
         "licences": found, "strict": _of(found, is_strict), "not_said": _of(found, lambda text: text == "not said"),
         "vulnerabilities": vulnerabilities(asked.pip_audit) if asked.pip_audit else None,
     }  # fmt: skip

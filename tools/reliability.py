@@ -6,10 +6,27 @@ import json
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[1] / "docs"
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+RESULTS = PAGE.parent / "results" / "reliability"
 
 
-def fuzz(found: dict[str, Any]) -> str:
+PARTS_OF_SOAK = ("kills", "writes", "damage", "numbers", "load")
+
+
+def soak() -> str:
+    rows = ["| part | tried | what | failures |", "|---|---|---|---|"]
+    for name in PARTS_OF_SOAK:
+        if not (RESULTS / f"{name}.json").exists():
+            rows.append(f"| `{name}` | – | not yet run | – |")
+            continue
+        found = _read(name)
+        said = f"{found['what']} ([{name}.json](results/reliability/{name}.json))"
+        rows.append(f"| `{name}` | {found['tries']:,} | {said} | 0 |")  # with a failure there is no file
+    return "\n".join(rows)
+
+
+def fuzz() -> str:
+    found = _read("fuzz")
     lines = [
         f"Last run: {found['tries']:,} tries in {found['seconds'] / 60:.0f} minutes, seed {found['seed']}, "
         f"{found['failures']} failures. *Read* are those that were still good enough; all others were refused.",
@@ -20,7 +37,8 @@ def fuzz(found: dict[str, Any]) -> str:
     return "\n".join([*lines, "", "([fuzz.json](results/reliability/fuzz.json))"])
 
 
-def dependencies(found: dict[str, Any]) -> str:
+def dependencies() -> str:
+    found = _read("dependencies")
     lines = ["| what | packages it adds | under the GPL or AGPL |", "|---|---|---|"]
     for part, packages in found["licences"].items():
         strict = found["strict"][part]
@@ -39,16 +57,18 @@ def dependencies(found: dict[str, Any]) -> str:
     return "\n".join([*lines, "", "([dependencies.json](results/reliability/dependencies.json))"])
 
 
-def main() -> None:
-    page = DOCS / "reliability.md"
-    text = page.read_text()
-    for name, written in (("fuzz", fuzz), ("dependencies", dependencies)):
-        found = json.loads((DOCS / "results" / "reliability" / f"{name}.json").read_text())
-        before, after = f"<!-- {name} -->\n", "<!-- end -->"
+def _read(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return content
+
+
+def page(text: str) -> str:
+    for section in (soak, fuzz, dependencies):
+        before, after = f"<!-- {section.__name__} -->\n", "<!-- end -->"
         head, rest = text.split(before)
-        text = head + before + written(found) + "\n" + after + rest.split(after, 1)[1]
-    page.write_text(text)
+        text = head + before + section() + "\n" + after + rest.split(after, 1)[1]
+    return text
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(page(PAGE.read_text()))

@@ -225,9 +225,9 @@ def _cache() -> str:
     """Where compiled programs are kept."""
     import jax
 
-    from ube.runs.training import enable_compilation_cache
+    from ube.runs.jax_setup import set_up_jax
 
-    enable_compilation_cache()
+    set_up_jax()
     path = jax.config.values.get("jax_compilation_cache_dir")
     if not path:
         return "off (JAX_COMPILATION_CACHE_DIR is empty): every start compiles anew"

@@ -1,13 +1,11 @@
 """The long mode: `make soak`, or PYTHONPATH=tests python -m faults.soak kills --number 100 --seed 0.
 
-Each part writes how often it tried what to docs/results/reliability/PART.json, and the table of docs/reliability.md anew.
-A part that fails raises, and writes nothing.
+Each part writes how often it tried what to docs/results/reliability/PART.json; tools/reliability.py brings that into the
+docs. A part that fails raises, and writes nothing.
 """
 
 import argparse
-import json
 import os
-import re
 import shlex
 import sys
 import tempfile
@@ -19,9 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-RESULTS, PAGE = ROOT / "docs" / "results" / "reliability", ROOT / "docs" / "reliability.md"
-BETWEEN = re.compile(r"(?<=<!-- counts: make soak -->\n).*?(?=<!-- end -->)", re.S)
+RESULTS = Path(__file__).parents[2] / "docs" / "results" / "reliability"
 
 
 def kills(folder: Path, number: int, seed: int) -> dict[str, Any]:
@@ -100,17 +96,6 @@ PARTS: dict[str, tuple[Callable[[Path, int, int], dict[str, Any]], int]] = {
 }  # fmt: skip
 
 
-def table(results: Path) -> str:
-    """What was tried, from the files."""
-    rows = ["| part | tried | what | failures |", "|---|---|---|---|"]
-    for name in PARTS:
-        path = results / f"{name}.json"
-        found = json.loads(path.read_text()) if path.exists() else {"tries": None, "what": "not yet run"}
-        tries = "–" if found["tries"] is None else f"{found['tries']:,}"
-        rows.append(f"| `{name}` | {tries} | {found['what']} | {'–' if found['tries'] is None else 0} |")
-    return "\n".join(rows) + "\n"
-
-
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all if none is named")
@@ -131,8 +116,6 @@ def main() -> None:
         content = about | {"versions": versions(), "seconds": round(time.monotonic() - began)} | found
         write_atomically(asked.out / f"{name}.json", to_json(content))
         print(f"{name}: {found['tries']:,} {found['what']}", flush=True)
-    if asked.out == RESULTS:
-        write_atomically(PAGE, BETWEEN.sub(lambda _: table(RESULTS), PAGE.read_text()))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from ube.envs.arguments import whole
 from ube.envs.contract import Environment, Instance, Key, State, Step
-from ube.envs.gymnax_adapter import gymnax_environment
 
 
 def mountain_car_sparse(max_steps: int = 200) -> Environment:
@@ -15,6 +14,8 @@ def mountain_car_sparse(max_steps: int = 200) -> Environment:
     is too weak for the slope, and the car has to swing up. 1 on reaching the goal, which terminates; 0 otherwise.
     After `max_steps` the episode is truncated. Optimum: 1. The observation is (position, velocity), not rescaled.
     """
+    from ube.envs.gymnax_adapter import gymnax_environment  # takes a second, and JAX into use
+
     max_steps = whole("max_steps", max_steps, 1)
     dense = gymnax_environment("MountainCar-v0", max_steps_in_episode=max_steps)
 

@@ -14,7 +14,6 @@ from ube.envs.atari import REMEDY as ATARI_REMEDY
 from ube.envs.contract import Environment, HostedEnvironment
 from ube.envs.gymnasium_adapter import PREFIX as GYM
 from ube.envs.gymnasium_adapter import gymnasium_environment, gymnasium_ids, known, name_of, source_of
-from ube.envs.gymnax_adapter import gymnax_arguments, gymnax_environment, gymnax_ids
 from ube.envs.mountain_car import mountain_car_sparse
 from ube.envs.navix_adapter import navix_environment
 from ube.envs.own import chain, deep_sea, tree
@@ -64,6 +63,8 @@ def wrapped(source: Any, **env_args: Any) -> HostedEnvironment:
 
 def environments() -> list[Listed]:
     """What `make` takes. Only one of navix's ids is listed, since naming them all would import it."""
+    from ube.envs.gymnax_adapter import gymnax_arguments
+
     own = [Listed(env_id, text, _defaults(builder)) for env_id, (builder, text) in OWN.items()]
     gymnax = [Listed(env_id, "of gymnax", args) for env_id, args in gymnax_arguments().items()]
     grids = Listed(NAVIX_EXAMPLE, "and other grids of navix (pip install 'ube-rl[grids]')", {"max_steps": 100})
@@ -84,10 +85,12 @@ def _make(env_id: str, env_args: tuple[tuple[str, type, Any], ...]) -> Environme
     given = {name: value for name, _, value in env_args}
     if env_id in OWN:
         return OWN[env_id][0](**given)
-    if env_id in gymnax_ids():
-        return gymnax_environment(env_id, **given)
     if env_id.startswith(PREFIX):
         return atari(env_id, **given)
+    from ube.envs.gymnax_adapter import gymnax_environment, gymnax_ids  # takes a second, and JAX into use
+
+    if env_id in gymnax_ids():
+        return gymnax_environment(env_id, **given)
     if env_id.startswith("Navix-"):
         return navix_environment(env_id, **given)
     if env_id.startswith(GYM) or ":" in env_id or known(env_id):

@@ -103,9 +103,9 @@ def _plain(value: Any) -> Any:
 def run_cell(cell: LearningCell) -> Result:
     from ube.deep.session import Session
     from ube.envs import Environment, make
-    from ube.runs.training import enable_compilation_cache
+    from ube.runs.jax_setup import set_up_jax
 
-    enable_compilation_cache()
+    set_up_jax()
     began = time.perf_counter()
     overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in cell.overrides.items()}
     env = make(cell.env, **cell.env_args)

@@ -29,6 +29,7 @@ from ube.files import to_json
 from ube.machine import check_room
 from ube.runs.checkpoints import Checkpoints, Damaged
 from ube.runs.directory import CONFIG, NOT_A_RUN, Columns, RunDirectory
+from ube.runs.jax_setup import set_up_jax
 from ube.runs.plan import EVALUATED, POLICIES, Plan, Schedule, check_seed, default_path, made_from, planned
 from ube.runs.trackers import check_trackers, trackers
 from ube.stats.calibration import Calibration
@@ -90,7 +91,7 @@ def train(
     until then is kept, and `resume` goes on from there. The same seed gives the same run to the bit on a CPU with as many
     threads. Ctrl-C and SIGTERM stop after the chunk that is under way, with a checkpoint.
     """
-    enable_compilation_cache()
+    set_up_jax()
     check_trackers(schedule.track)
     if chunk is not None and chunk < 1:
         raise UsageError(f"chunk={chunk}: at least 1")
@@ -251,7 +252,7 @@ def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoint
 def load(path: str | Path, env: Any = None) -> Run:
     """A run that `train` wrote. env: its environment, where it is one of yours (module:NAME, or from Python): a file that
     names a module is not enough to run it."""
-    enable_compilation_cache()
+    set_up_jax()
     run = Run(RunDirectory.open(Path(path)))
     return run if env is None else dataclasses.replace(run, env=made_from(env, run.config["env_args"]))
 
@@ -495,13 +496,3 @@ class TrainedAgent:
 def _check_policy(policy: str) -> None:
     if policy not in POLICIES:
         raise UsageError(f"policy={policy!r}: choose greedy or own")
-
-
-def enable_compilation_cache() -> None:
-    """A second start need not wait for the compiler. JAX_COMPILATION_CACHE_DIR moves or, set empty, disables it."""
-    import os
-
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ and not getattr(jax.config, "jax_compilation_cache_dir", None):
-        home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        jax.config.update("jax_compilation_cache_dir", str(home / "ube" / "jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

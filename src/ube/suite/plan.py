@@ -51,10 +51,10 @@ class Measure:
         return self.cell.kind
 
     def run(self) -> Rate:
+        from ube.runs.jax_setup import set_up_jax
         from ube.runs.plan import Schedule, planned
-        from ube.runs.training import enable_compilation_cache
 
-        enable_compilation_cache()
+        set_up_jax()
         cell = self.cell
         overrides = cell.overrides | MEASURED if cell.is_atari else cell.overrides
         session = planned(
