@@ -131,3 +131,35 @@ def test_an_extra_that_is_not_there_is_explained_in_one_line(place: Path, extra:
     assert done.returncode == 2
     (said,) = [line for line in done.stderr.splitlines() if line != "compiling …"]
     assert said.endswith(f"pip install 'ube-rl[{extra}]'")
+
+
+SMALL = ("--set", "env.size=3", "hidden=4", "warmup=8", "batch_size=4")
+DEEP_SEA = ("train", "--env", "DeepSea-v0", "--steps", "40", *SMALL)
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        ("atari", ("train", "--env", "atari/pong", "--frames", "400", "--set", "replay_size=1000")),
+        ("grids", ("train", "--env", "Navix-Empty-5x5-v0", "--steps", "40", "--set", "warmup=8", "hidden=4")),
+        ("tensorboard", (*DEEP_SEA, "--tensorboard")),
+        ("wandb", (*DEEP_SEA, "--wandb")),
+        ("cluster", ("suite", "run", "tiny.toml", "--executor", "ray")),
+    ],
+)
+def test_each_extra_works_alone(place: Path, wheel: Path, extra: str, words: tuple[str, ...]) -> None:
+    """With the base, and nothing that the tests or another extra need."""
+    folder = place / extra
+    good(sys.executable, "-m", "venv", folder / ".venv", cwd=place)
+    (packages,) = (folder / ".venv" / "lib").glob("python*/site-packages")
+    (base,) = (place / ".venv" / "lib").glob("python*/site-packages")
+    (packages / "base.pth").write_text(f"{base}\n")
+    python = folder / ".venv" / "bin" / "python"
+    constraints = ("--constraint", ROOT / "constraints.txt")
+    good(python, "-m", "pip", "install", "--quiet", *constraints, f"ube-rl[{extra}] @ {wheel.as_uri()}", cwd=folder)
+    (folder / "tiny.toml").write_text(
+        '[[cells]]\nenvs = ["DeepSea-v0"]\nagents = ["dqn"]\nseeds = 2\nsteps = 40\n'
+        'set = { "env.size" = 3, hidden = [4], warmup = 8, batch_size = 4 }\n'
+    )
+    shown = good("env", "WANDB_MODE=offline", python, "-m", "ube", *words, cwd=folder)
+    assert "Open " in shown or "2 of 2" in shown, shown

@@ -80,8 +80,8 @@ class ConvolutionalTrunk(nn.Module):
         rows, columns = (height - size) // stride + 1, (width - size) // stride + 1
         reach = size // stride
         tall, wide = rows + reach - 1, columns + reach - 1
-        x = x[:, : tall * stride, : wide * stride].reshape(channels, tall, stride, wide, stride, batch)
-        x = x.transpose(0, 2, 4, 1, 3, 5).reshape(-1, tall, wide, batch)
+        x = x[:, : tall * stride, : wide * stride]
+        x = jnp.concatenate([x[:, i::stride, j::stride] for i in range(stride) for j in range(stride)])
         if frames:
             return convolved_frames(*self.weights(name, size * size * channels, filters), x)
         shifts = [x[:, i : i + rows, j : j + columns] for i in range(reach) for j in range(reach)]
