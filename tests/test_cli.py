@@ -102,6 +102,13 @@ def test_variance_reads_every_kind_of_model(tmp_path: Path, capsys: pytest.Captu
             },
             Belief.stationary(alpha, mean, var, discount=0.9),
         ),
+        "half the digits": (  # SciPy has no sparse matrices of such numbers
+            {
+                "alpha_data": dense.reshape(-1).astype(np.float16), "alpha_indices": np.tile([0, 1, 2], 6),
+                "alpha_indptr": np.arange(7) * 3, "n_actions": 2, **normal, "discount": 0.9,
+            },
+            Belief.stationary(alpha.astype(np.float16).astype(float), mean, var, discount=0.9),
+        ),
         "ragged": (
             {
                 "alpha_0": alpha[:1, :, :2], "alpha_1": alpha[:2, :, :1], "reward_mean": ragged_mean, "reward_var": var,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -73,7 +74,9 @@ def _array(value: Any, rng: Random) -> Any:
         array = array.astype(float)
         array.flat[rng.randrange(array.size)] = float(rng.choice(NUMBERS))
     elif kind == 2:
-        array = array.astype(rng.choice(("f2", "f4", ">f8", "i1", "u8", "?", "c8", "S3", "U2", "M8[s]")))
+        dtype = rng.choice(("f2", "f4", ">f8", "i1", "u8", "?", "c8", "S3", "U2", "M8[s]"))
+        with contextlib.suppress(ValueError, TypeError):  # text that is no number
+            array = array.astype(dtype)
     elif kind == 3:
         array = array[..., None] if rng.random() < 0.5 else array.reshape(-1)
     elif kind == 4:

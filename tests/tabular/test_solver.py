@@ -657,3 +657,15 @@ def test_bad_arguments_are_named(arguments, message):
 
 def test_usage_errors_are_value_errors():
     assert issubclass(UsageError, ValueError)
+
+
+def test_counts_of_a_belief_that_is_unrolled_for_one_decision():
+    """Its rows are more than its posteriors, though none is shared."""
+    alpha = np.array([[[1.0, 2.0], [3.0, 1.0]], [[2.0, 0.0], [1.0, 1.0]]])
+    known = {"noise_var": 0.5, "visits": np.array([[1.0, 2.0], [4.0, 5.0]]), "r_max": 1.0}
+    once = Belief.stationary(alpha, np.zeros((2, 2)), np.ones((2, 2)), discount=1.0, horizon=1, **known)
+    layered = Belief.layered(
+        alpha[None], np.zeros((1, 2, 2)), np.ones((1, 2, 2)), **(known | {"visits": known["visits"][None]})
+    )
+    found, expected = (solve(belief, "uniform", method="count").variance for belief in (once, layered))
+    np.testing.assert_allclose(np.ravel(found)[:4], np.ravel(expected)[:4])

@@ -10,6 +10,7 @@ import numpy as np
 
 from ube.errors import UsageError
 from ube.tabular.belief import Belief
+from ube.tabular.graph import numbers
 from ube.tabular.npz import read_npz
 from ube.tabular.rewards import NormalGamma, ScaledBeta
 
@@ -158,7 +159,7 @@ def _sparse(arrays: dict[str, Any]) -> Any:
     rows = len(indptr) - 1 if indptr.ndim == 1 else 0
     if rows < 1 or rows % n_actions:
         raise UsageError(f"n_actions={n_actions} does not divide the {rows} rows of the sparse alpha")
-    data, indices = arrays["alpha_data"], arrays["alpha_indices"]
+    data, indices = numbers(arrays["alpha_data"], "alpha_data"), arrays["alpha_indices"]
     # SciPy's own check leaves out matrices whose last offset is 0, and its compiled code then reads beyond the arrays.
     if not (data.ndim == indices.ndim == 1 and len(data) == len(indices) == indptr[-1] and indptr[0] == 0):
         raise UsageError(
@@ -167,9 +168,7 @@ def _sparse(arrays: dict[str, Any]) -> Any:
     if (np.diff(indptr.astype(float)) < 0).any():
         raise UsageError("the sparse alpha is broken: alpha_indptr must not fall")
     try:
-        matrix = csr_array(
-            (arrays["alpha_data"], arrays["alpha_indices"], arrays["alpha_indptr"]), shape=(rows, rows // n_actions)
-        )
+        matrix = csr_array((data, indices, indptr), shape=(rows, rows // n_actions))
         matrix.check_format(full_check=True)
     except ValueError as error:
         raise UsageError(f"the sparse alpha is broken: {error}") from error

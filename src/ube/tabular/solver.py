@@ -309,8 +309,9 @@ def _local_terms(belief: Belief, method: str) -> tuple[Floats, Floats]:
             raise UsageError(
                 "method 'count' needs a visit count for each row: it is not offered for an unrolled belief"
             )
-        n = belief.visits
-        whole = belief.rewards.noise_variance + belief.discount**2 * scale * belief.graph.successors
+        n, rows = belief.visits, np.flatnonzero(belief.graph.successors)
+        whole = np.array(belief.rewards.noise_variance)
+        whole[belief.group[rows]] += belief.discount**2 * scale[rows] * belief.graph.successors[rows]
         variance = np.divide(whole, n, out=np.full(len(n), np.inf), where=n > 0)
         scale = np.zeros_like(scale)
     return variance, scale
