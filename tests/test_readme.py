@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ube.deep.config import PRESETS
 from ube.figures.deepsea import ABLATION
 from ube.report.tables import cell, number
 
@@ -61,6 +62,12 @@ TABLE = [
     ),
     ("sparse MountainCar, successes", "sparse", "successes", {"env": "MountainCarSparse-v0"},
      {a: {} for a in ("ube-deep", "boot", "dqn", "dqn-small-epsilon", "greedy", "unstructured-noise")}),
+    ("MinAtar, training", "minatar", "iqm_training", {}, {a: {} for a in PRESETS}),
+    ("MinAtar, evaluation", "minatar", "iqm_evaluation", {}, {a: {} for a in PRESETS}),
+    *(
+        (f"MinAtar's {game}", "minatar", metric, {"env": f"{game}-MinAtar"}, {a: {} for a in PRESETS})
+        for game, metric in (("Breakout", "training_return"), ("SpaceInvaders", "evaluation_return"))
+    ),
 ]  # fmt: skip
 
 
@@ -105,10 +112,37 @@ def test_what_is_said_of_sparse_rewards() -> None:
         assert min(firsts[task], key=lambda agent, task=task: median(firsts[task][agent])) == "ube-deep"
     for task in first[2:]:
         assert [agent for agent, steps in firsts[task].items() if None not in steps] == ["ube-deep"]
+    car = firsts["MountainCarSparse-v0"]
+    last = max(car["ube-deep"])
+    assert f"after {last:,} steps, when none of `dqn`'s has, and 2 of 5 of `ube-1step`'s" in README.replace("\n ", "")
+    assert [sum(step is not None and step <= last for step in car[agent]) for agent in ("dqn", "ube-1step")] == [0, 2]
     often = {agent: float(value("sparse", agent, "seeds_with_success", env=first[1])) for agent in firsts[first[1]]}
     assert min(often.values()) == 3
     grids = [rates for task, rates in results["data"]["curves"].items() if task.startswith("Navix")]
     assert max(max(rate["mean"][-5:]) for rates in grids for rate in rates.values()) < 0.15
+
+
+def test_what_is_said_of_minatar() -> None:
+    results = json.loads((ROOT / "docs" / "results" / "minatar" / "results.json").read_text())
+
+    def intervals(metric: str, **setting: Any) -> dict[str, tuple[float, float]]:
+        rows = [r for r in results["summary"] if r["metric"] == metric and setting.items() <= r["setting"].items()]
+        return {r["agent"]: (r["low"], r["high"]) for r in rows}
+
+    training, evaluation = intervals("iqm_training"), intervals("iqm_evaluation")
+    for agent in ("ube-1step", "unstructured-noise"):
+        for low, high in (training[agent], evaluation[agent]):
+            assert low < 1 < high
+    assert max(training["ube-nstep"][1], training["boot"][1], evaluation["boot"][1], evaluation["ube-deep"][1]) < 1
+    assert len(results["data"]["games_of_iqm"]) == 3
+    invaders = intervals("evaluation_return", env="SpaceInvaders-MinAtar")
+    assert invaders["ube-deep"][1] < 0.6 * invaders["dqn"][0]
+    means = {
+        (r["agent"], r["setting"]["env"]): r["value"] for r in results["summary"] if r["metric"] == "training_return"
+    }
+    assert means["ube-deep", "Breakout-MinAtar"] > 2 * means["dqn", "Breakout-MinAtar"]
+    assert 0.45 < means["ube-deep", "Seaquest-MinAtar"] / means["ube-1step", "Seaquest-MinAtar"] < 0.55
+    assert results["settings"]["tuning"]["game"] == "Breakout-MinAtar"
 
 
 def test_measured_speed() -> None:
