@@ -147,7 +147,9 @@ DEEP_SEA = ("train", "--env", "DeepSea-v0", "--steps", "40", *SMALL)
         ("cluster", ("suite", "run", "tiny.toml", "--executor", "ray")),
     ],
 )
-def test_each_extra_works_alone(place: Path, wheel: Path, extra: str, words: tuple[str, ...]) -> None:
+def test_each_extra_works_alone(
+    request: pytest.FixtureRequest, place: Path, wheel: Path, extra: str, words: tuple[str, ...]
+) -> None:
     """With the base, and nothing that the tests or another extra need."""
     folder = place / extra
     good(sys.executable, "-m", "venv", folder / ".venv", cwd=place)
@@ -161,5 +163,9 @@ def test_each_extra_works_alone(place: Path, wheel: Path, extra: str, words: tup
         '[[cells]]\nenvs = ["DeepSea-v0"]\nagents = ["dqn"]\nseeds = 2\nsteps = 40\n'
         'set = { "env.size" = 3, hidden = [4], warmup = 8, batch_size = 4 }\n'
     )
+    if extra == "cluster":
+        ray = python.with_name("ray")
+        good(ray, "start", "--head", "--node-ip-address=127.0.0.1", "--include-dashboard=false", cwd=folder)
+        request.addfinalizer(lambda: good(ray, "stop", cwd=folder))
     shown = good("env", "WANDB_MODE=offline", python, "-m", "ube", *words, cwd=folder)
     assert "Open " in shown or "2 of 2" in shown, shown
