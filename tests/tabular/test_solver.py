@@ -669,3 +669,11 @@ def test_counts_of_a_belief_that_is_unrolled_for_one_decision():
     )
     found, expected = (solve(belief, "uniform", method="count").variance for belief in (once, layered))
     np.testing.assert_allclose(np.ravel(found)[:4], np.ravel(expected)[:4])
+
+
+def test_a_delta_method_that_would_take_too_long_is_refused():
+    once = Belief.stationary(np.ones((3, 2, 3)), np.zeros((3, 2)), np.ones((3, 2)), discount=1.0, horizon=60_000)
+    with pytest.raises(
+        UsageError, match=r"follows 1,\d+,\d+ transitions from each of 3\d\d,\d+ rows, .* use method pombu"
+    ):
+        solve(once, "uniform", method="delta")

@@ -9,6 +9,7 @@ from ube.tabular.belief import Belief
 from ube.tabular.rewards import Floats
 
 _LARGEST_BYTES = 8e9  # of a dense covariance
+_MOST_WORK = 1e11  # transitions that the delta method follows: some twenty minutes
 
 
 def delta_variance(belief: Belief, table: Floats, value: Floats) -> Floats:
@@ -26,6 +27,11 @@ def delta_variance(belief: Belief, table: Floats, value: Floats) -> Floats:
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     edges = np.repeat(graph.indptr[rows], counts) + within
     entries = np.repeat(entry, counts) + within
+    if len(rows) * len(entries) > _MOST_WORK:
+        raise UsageError(
+            f"method 'delta' follows {len(entries):,} transitions from each of {len(rows):,} rows, which takes more than "
+            "twenty minutes: shorten the horizon or give a discount instead, or use method pombu"
+        )
     groups = belief.group[rows]
     total = belief.total[groups]
     p = belief.alpha[entries] / np.repeat(total, counts)
