@@ -28,13 +28,16 @@ SERVES = {"bind", "listen", "HTTPServer", "ThreadingHTTPServer", "create_server"
 IMPORTERS = {"envs/gymnasium_adapter.py", "envs/navix_adapter.py", "doctor.py"}
 """Files that may import a module by its name: the user's own, given by word, and the package's own checks."""
 
+ALLOWED = {"runs/jax_setup.py": "ctypes"}
+"""Sets the allocator by two constants, and is given nothing that was read."""
+
 
 def offences(source: str, file: str = "x.py") -> list[str]:
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            found += [f"import {name}" for name in names if _banned_module(name)]
+            found += [f"import {name}" for name in names if _banned_module(name) and name != ALLOWED.get(file)]
         if isinstance(node, ast.Call):
             found += _calls(node, file)
     return found
@@ -71,7 +74,7 @@ def test_nothing_that_is_read_can_become_code() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "import pickle", "import os, marshal", "from dill import loads", "import joblib.numpy_pickle",
+        "import pickle", "import ctypes", "import os, marshal", "from dill import loads", "import joblib.numpy_pickle",
         "from shelve import open",
         "eval('1')", "exec(text)", "compile(a, b, 'exec')", "__import__(name)", "subprocess.run(words, shell=True)",
         "subprocess.Popen(words, shell=flag)", "os.system(text)", "os.popen(text)", "yaml.load(text)", "np.load(path)",
