@@ -183,3 +183,10 @@ def test_bad_words_name_the_word(word: str, message: str) -> None:
 def test_the_shown_difference_makes_the_preset(preset: str) -> None:
     fields, _ = parse_overrides(difference(PRESETS[preset]).split())
     assert agent_config(AgentConfig(name=preset), fields) == PRESETS[preset]
+
+
+@pytest.mark.parametrize(
+    "deep", ['{"a":' * 100_000, "[" * 100_000, "[" * 70 + "]" * 70], ids=["tables", "lists", "whole"]
+)
+def test_words_that_only_look_like_a_deep_value_are_words(deep: str) -> None:
+    assert parse_overrides([f"env.x={deep}"]) == ({}, {"x": deep})

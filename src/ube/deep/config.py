@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import typing
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ube.errors import UsageError, nearest
+from ube.reading import parse_json
 
 Policy = Literal["epsilon-greedy", "noise-per-step", "noise-per-episode", "ucb", "unstructured-noise", "ensemble"]
 
@@ -298,7 +298,7 @@ def parse_overrides(words: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any
 
 def _literal(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
         return {"True": True, "False": False}.get(text, text)
 
