@@ -417,9 +417,12 @@ def _read_results(folder: Path, content: bytes, rng: Random) -> None:
 def _csv(rng: Random) -> bytes:
     from ube.suite.collect import COLUMNS
 
-    row = dict(zip(COLUMNS, ("atari/pong", "{}", "dqn", "{}", "0", "mnih2015", "100", "50", "10",
-                             "50", "200", "greedy", "1.5", "3", "id"),
-                   strict=True))  # fmt: skip
+    row = {
+        "env": "atari/pong", "env_args": "{}", "agent": "dqn", "overrides": "{}", "seed": "0", "protocol": "mnih2015",
+        "steps": "100", "evaluate_every": "50", "evaluation_steps": "10", "cell": "id", "step": "50", "frames": "200",
+        "policy": "greedy", "mean": "1.5", "episodes": "3",
+    }  # fmt: skip
+    assert tuple(row) == COLUMNS
     rows = [row, {**row, "policy": "own"}, {**row, "seed": "1"}, {**row, "env": "atari/alien"}]
     for _ in range(rng.choice((0, 1, 2))):
         place = rng.randrange(len(rows))

@@ -132,6 +132,8 @@ def charts(results: Results) -> list[Chart]:
 @contextmanager
 def plot_curves(results: Results) -> Iterator[Any]:
     data, settings = results["data"], results["settings"]
+    banded = len(settings["agents"]) <= 4  # bands of nine hide each other
+    shown = ("mean", "low", "high") if banded else ("mean",)
     columns = min(3, len(data["curves"]))
     with canvas(columns=columns, rows=math.ceil(len(data["curves"]) / columns), width=3.0, height=2.3) as (
         figure,
@@ -141,12 +143,11 @@ def plot_curves(results: Results) -> Iterator[Any]:
         for axis in axes.flat[len(data["curves"]) :]:
             axis.set_axis_off()
         for axis, (game, curves) in zip(axes.flat, data["curves"].items(), strict=False):
-            shown = ("mean", "low", "high") if len(curves) <= 4 else ("mean",)  # bands of nine agents hide each other
             for agent, curve in curves.items():
                 draw(axis, agent, x, *(np.array(curve[key], float) for key in shown))
             axis.set(title=game, xlabel="steps")
         for axis in axes[:, 0]:
-            axis.set_ylabel("training return (mean)")
+            axis.set_ylabel("training return (mean, 95 %)" if banded else "training return (mean)")
         legend_below(figure, axes.flat[0], 5)
         yield figure
 

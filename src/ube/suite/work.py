@@ -19,7 +19,7 @@ from ube.reading import read_table, refuse
 from ube.suite.cells import Cell
 
 DONE, FAILED = "done.json", "failed.json"
-COLUMNS: dict[str, set[type]] = {"step": {int}, "policy": {str}, "mean": {int, float}, "episodes": {int}}
+KEPT: dict[str, set[type]] = {"step": {int}, "policy": {str}, "mean": {int, float}, "episodes": {int}}
 """What is kept of episodes, and of which types: lists of one length, much quicker to read than a table for each row."""
 POLICIES = ("training", "greedy", "own")
 BINS = 100
@@ -134,9 +134,9 @@ def _check(kept: Any) -> None:
             raise TypeError("no versions")
     for part in ("evaluations", "training"):
         table = kept[part]
-        if not isinstance(table, dict) or table.keys() != COLUMNS.keys():
-            raise TypeError(f"{part} must have {', '.join(COLUMNS)}")
-        for name, types in COLUMNS.items():
+        if not isinstance(table, dict) or table.keys() != KEPT.keys():
+            raise TypeError(f"{part} must have {', '.join(KEPT)}")
+        for name, types in KEPT.items():
             if not isinstance(table[name], list) or not types.issuperset(map(type, table[name])):
                 raise TypeError(f"{part}: {name} {str(table[name])[:80]}")
         if len({len(column) for column in table.values()}) > 1:
@@ -168,7 +168,7 @@ def ends(steps: int) -> list[int]:
 
 
 def columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name in COLUMNS}
+    return {name: [row[name] for row in rows] for name in KEPT}
 
 
 def _row(step: int, policy: str, returns: np.ndarray) -> dict[str, Any]:
