@@ -27,7 +27,8 @@ TINY: dict[str, dict[str, Any]] = {
     },
     "riverswim": {"states": 3, "horizon": 5, "episodes": 20, "seeds": 3, "tuning_seeds": 2},
     "deepsea": {
-        "agents": ["ube-deep"], "sizes": [3, 4], "caps": [60, 40], "seeds": 2,
+        "agents": ["ube-deep"], "sizes": [3, 4], "caps": [60, 40], "seeds": 2, "largest": {"boot-2": 3},
+        "variants": {"boot-2": {"agent": "boot", "overrides": {"ensemble": 2}}},
         "ablation": {"sizes": [3], "caps": [60], "variants": {"as it is": {}, "half of β": {"beta": 0.5}}},
         "tuning": {
             "size": 3, "cap": 60, "seeds": 2, "candidates": {"ube-deep": {"beta": [0.1, 1.0]}},
@@ -131,6 +132,23 @@ def test_the_page_escapes_what_it_shows_and_asks_for_nothing(tmp_path: Path) -> 
 def test_deepsea_summary_says_never_when_no_seed_got_there() -> None:
     assert quartiles(np.array([3.0, np.inf, np.inf])) == (None, 3.0, None)
     assert quartiles(np.array([3.0, 5.0, 9.0])) == (5.0, 3.0, 9.0)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_variant_of_an_agent_is_run_as_one_up_to_its_largest_size(tmp_path: Path) -> None:
+    reproduce("deepsea", tmp_path, progress=lambda *step: None)
+    results = json.loads((tmp_path / "deepsea" / "results.json").read_text())
+    rows = {
+        r["setting"]["size"]: r for r in results["summary"] if r["agent"] == "boot-2" and r["metric"] == "solved_seeds"
+    }
+    assert rows[3]["value"] is not None
+    assert rows[4]["setting"] == {"size": 4, "not_run": True}
+    networks = [
+        cell["overrides"].get("ensemble")
+        for path in (tmp_path / "deepsea" / "cells").glob("*.json")
+        if (cell := json.loads(path.read_text())["cell"])["agent"] == "boot"
+    ]
+    assert networks == [2, 2]
 
 
 def test_final_return_is_of_the_last_tenth_or_of_the_last_episodes_there_are() -> None:

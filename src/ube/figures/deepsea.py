@@ -51,6 +51,8 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
             summary += rows
         tuned = applied(settings["tuning"], best)
         agents = {agent: (agent, tuned.get(agent, {})) for agent in settings["agents"]}
+        for name, variant in settings.get("variants", {}).items():
+            agents[name] = (variant["agent"], tuned.get(variant["agent"], {}) | variant["overrides"])
         rows, data["not_run"] = _solve(
             workers, "deepsea", agents, settings["sizes"], settings["caps"], seeds, {}, settings.get("largest", {})
         )
@@ -156,7 +158,7 @@ def plot_solving(results: Results) -> Iterator[Any]:
 def _draw_times(axis: Any, results: Results) -> None:
     settings = results["settings"]
     caps = dict(zip(settings["sizes"], settings["caps"], strict=True))
-    for agent in settings["agents"]:
+    for agent in _shown(settings):
         rows = [r for r in rows_of(results, "episodes_to_solve", agent) if not r["setting"].get("not_run")]
         found = [r for r in rows if r["value"] is not None]
         x, y, low = (_places(agent, found, settings), *([r[key] for r in found] for key in ("value", "low")))
@@ -174,7 +176,7 @@ def _draw_times(axis: Any, results: Results) -> None:
 
 def _draw_shares(axis: Any, results: Results) -> None:
     settings = results["settings"]
-    for agent in settings["agents"]:
+    for agent in _shown(settings):
         rows = [r for r in rows_of(results, "solved_seeds", agent) if r["value"] is not None]
         draw(axis, agent, _places(agent, rows, settings), [r["value"] for r in rows], marks=True)
     axis.set(xlabel="size N", ylabel=f"seeds solved, of {settings['seeds']}", title="seeds that solved it")
@@ -183,9 +185,14 @@ def _draw_shares(axis: Any, results: Results) -> None:
     axis.yaxis.get_major_locator().set_params(integer=True)
 
 
+def _shown(settings: dict[str, Any]) -> list[str]:
+    return [*settings["agents"], *settings.get("variants", {})]
+
+
 def _places(agent: str, rows: list[Row], settings: dict[str, Any]) -> list[float]:
     """Sizes, shifted a little for each agent so that equal marks do not hide each other."""
-    shift = settings["agents"].index(agent) - (len(settings["agents"]) - 1) / 2
+    agents = _shown(settings)
+    shift = agents.index(agent) - (len(agents) - 1) / 2
     return [r["setting"]["size"] + 0.15 * shift for r in rows]
 
 
@@ -222,8 +229,8 @@ EXPERIMENT = Experiment(
     note=(
         "Which action goes right is drawn per cell, once per run. Solved: the first success from which on the reward is "
         "found in 10 of 100 episodes; a median that is never reached is null. An agent that no seed could solve at one "
-        "size is not run at larger ones, and boot, for its ten networks, only up to 20; the "
-        "summary says so. Every agent but ube-deep, which has one setting everywhere, is reported at the best of its sweep, "
+        "size is not run at larger ones, and boot, for its ten networks, only up to 30; the "
+        "summary says so. boot-2 is boot with two networks, which is still more work per step than ube-deep's. Every agent but ube-deep, which has one setting everywhere, is reported at the best of its sweep, "
         "unstructured-noise at that of ube-1step. Controls: greedy has no exploration at all, "
         "dqn-small-epsilon ends at ε = 0.01, unstructured-noise is as large as ube-1step's and knows nothing of states. "
         "Below: ube-deep with one choice changed at a time, and the sweep of each agent's one scale, five values on seeds "
@@ -243,7 +250,7 @@ EXPERIMENT = Experiment(
         "paper": {
             "agents": list(PRESETS), "sizes": [10, 15, 20, 30, 40, 50],
             "caps": [1_000, 1_000, 1_000, 3_000, 10_000, 10_000], "seeds": 10,
-            "largest": {"boot": 20},
+            "largest": {"boot": 30}, "variants": {"boot-2": {"agent": "boot", "overrides": {"ensemble": 2}}},
             "ablation": {"sizes": [10, 20], "caps": [1_000, 1_000], "variants": ABLATION},
             "tuning": {
                 "size": 10, "cap": 1_000, "seeds": 3, "candidates": CANDIDATES, "apply": APPLY,

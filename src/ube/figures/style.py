@@ -42,6 +42,7 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "ube-nstep": (_BLUE, "--", "^"),
     "unstructured-noise": (_SKY, ":", "v"),
     "boot": (_ORANGE, "-", "D"),
+    "boot-2": (_ORANGE, "--", "<"),
     "ube-deep": (_GREEN, "-", "s"),
 }
 
