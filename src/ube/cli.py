@@ -161,6 +161,8 @@ class Train:
         for policy, played in run.last_evaluation().items():
             print(f"evaluation, {policy}: {played.mean():.4g} over {len(played)} episodes")
         again = f" --env {self.env}" if ":" in self.env else ""
+        network = str(overrides.get("network", ""))
+        again += f" --network {network}" if ":" in network else ""
         print(f"Open {run.plot()}; `ube evaluate {run.path}{again}` plays it")
 
     def _explain(self, env_args: dict[str, Any], overrides: dict[str, Any], schedule: Any) -> None:
@@ -184,6 +186,10 @@ class Evaluate:
     """A folder that `ube train` wrote."""
     env: Annotated[str | None, arg(metavar="module:NAME")] = None
     """Its environment, if that is one of your own."""
+    network: Annotated[str | None, arg(metavar="module:NAME")] = None
+    """Its network, likewise."""
+    best: bool = False
+    """The agent of the best evaluation in training, instead of the last (Atari and Gymnasium)."""
     episodes: Annotated[int | None, arg(metavar="N")] = None
     """How many (10 if not given; 50 for --calibration, 20 for --map)."""
     policy: Annotated[str, arg(metavar="greedy|own")] = "greedy"
@@ -209,7 +215,7 @@ class Evaluate:
         from ube.files import to_json, write_atomically
         from ube.runs import load
 
-        run = load(self.run_dir, self.env)
+        run = load(self.run_dir, self.env, network=self.network, best=self.best)
         if self._drawn(run):
             return
         played = run.evaluate(self._episodes(10), policy=self.policy, seed=self.seed)

@@ -22,6 +22,11 @@ def brief(value: object) -> str:
     return words if len(words) < 80 else f"{words[:76]} …"
 
 
+def words(error: BaseException) -> str:
+    """An error of somebody else's code, in one line."""
+    return f"{type(error).__name__}: {error}".strip(": \n").splitlines()[0]
+
+
 def plain(text: str) -> str:
     """For a terminal: what a file or a name holds may not move the cursor, hide a line or half of it, or begin a new one."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

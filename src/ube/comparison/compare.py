@@ -76,8 +76,10 @@ def compare(
     watch: instead of `say`, a context in which to run, given the suite and its folder.
     """
     began = time.perf_counter()
-    env = _found_again(env)
-    asked = _asked(env, steps, frames, protocol, env_args or {}, overrides or {}, episodes, evaluation_frames)
+    env, overrides = _found_again("env", env), dict(overrides or {})
+    if "network" in overrides:
+        overrides["network"] = _found_again("network", overrides["network"])
+    asked = _asked(env, steps, frames, protocol, env_args or {}, overrides, episodes, evaluation_frames)
     names = _names(agents, asked)
     if seeds < 1:
         raise UsageError(f"seeds={seeds}: at least 1, and 3 or more for a word on who is better")
@@ -109,17 +111,17 @@ def compare(
     return _written(folder, table, results, outcome.failures)
 
 
-def _found_again(env: Any) -> str:
+def _found_again(what: str, value: Any) -> str:
     """The name by which other processes find it."""
-    if isinstance(env, str):
-        return env
+    if isinstance(value, str):
+        return value
     from ube.envs.gymnasium_adapter import name_of
 
-    name = name_of(env) if callable(env) else ""
+    name = name_of(value) if callable(value) else ""
     if ":" not in name:
         raise UsageError(
-            f"env={env!r}: runs are trained in processes of their own; give an id, module:NAME, or a class or function of a "
-            "module, not of this script"
+            f"{what}={value!r}: runs are trained in processes of their own; give its name, module:NAME, or a class or "
+            "function of a module, not of this script"
         )
     return name
 
@@ -129,11 +131,13 @@ def _asked(
     episodes: int, evaluation_frames: int | None,
 ) -> dict[str, Any]:  # fmt: skip
     """What the cells have in common, checked."""
+    from ube.deep.networks import found_network
     from ube.deep.protocols import PROTOCOLS
     from ube.envs import make
     from ube.runs.plan import decisions
 
     made = make(env, **env_args)
+    found_network(overrides.get("network", "auto"))  # a mistake is said at once
     steps = decisions(made, steps, frames)
     if episodes < 1:
         raise UsageError(f"episodes={episodes}: at least 1")

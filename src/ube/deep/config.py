@@ -6,13 +6,15 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ube.errors import UsageError, nearest
+from ube.places import place_of
 from ube.reading import parse_json
 
+NETWORKS = ("auto", "mlp", "minatar", "nature")
 Policy = Literal["epsilon-greedy", "noise-per-step", "noise-per-episode", "ucb", "unstructured-noise", "ensemble"]
 
 
@@ -89,8 +91,9 @@ class AgentConfig:
 
     discount: float = 0.99
     """γ."""
-    network: Literal["auto", "mlp", "minatar", "nature"] = "auto"
-    """The trunk of Q: dense layers, MinAtar's small convolutional network, or that of Mnih et al. 2015."""
+    network: str | Callable[[], Any] = "auto"
+    """The trunk of Q: dense layers (mlp), MinAtar's small convolutional network (minatar), that of Mnih et al. 2015 (nature),
+    or your own: what makes a Flax module, observations (batch, …) -> features (batch, D), as module:NAME or from Python."""
     hidden: tuple[int, ...] = (64, 64)
     """Layers of the mlp."""
     optimiser: Literal["auto", "rmsprop", "adam"] = "auto"
@@ -128,6 +131,11 @@ class AgentConfig:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise UsageError(f"{name}={value!r}: {why}")
+        named = isinstance(self.network, str) and (self.network in NETWORKS or ":" in self.network)
+        if not named and not callable(self.network):
+            raise UsageError(
+                f"network={self.network!r}: choose one of {', '.join(NETWORKS)}, or your own, module:NAME of a Flax module"
+            )
         widths = self.hidden if isinstance(self.hidden, tuple) else ()
         if not widths or not all(isinstance(width, int) and width > 0 for width in widths):
             raise UsageError(f"hidden={self.hidden!r}: give at least one positive width, such as (64, 64)")
@@ -275,7 +283,14 @@ def difference(config: AgentConfig) -> str:
     default = AgentConfig()
     names = [field.name for field in dataclasses.fields(config) if field.name != "name"]
     changed = [name for name in names if getattr(config, name) != getattr(default, name)]
-    return " ".join(f"{name}={getattr(config, name)}" for name in changed)
+    fields = as_fields(config)
+    return " ".join(f"{name}={fields[name]}" for name in changed)
+
+
+def as_fields(config: AgentConfig) -> dict[str, Any]:
+    """For a file: a network of one's own by its name."""
+    network = config.network if isinstance(config.network, str) else place_of(config.network)
+    return {**dataclasses.asdict(config), "network": network}
 
 
 def parse_overrides(words: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -304,7 +319,7 @@ def _literal(text: str) -> Any:
 
 
 def _parsed(name: str, text: str, kind: Any) -> Any:
-    if kind is str or typing.get_origin(kind) is Literal:
+    if kind is str or typing.get_origin(kind) is Literal or name == "network":
         return text
     try:
         if kind is bool:

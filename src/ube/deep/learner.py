@@ -24,7 +24,7 @@ from ube import backups
 from ube.acting import perturbed
 from ube.deep.config import AgentConfig
 from ube.deep.counts import BinCounts, DenseCounts
-from ube.deep.networks import MLP, UncertaintyHead, ValueNetwork, input_scaling, make_trunk
+from ube.deep.networks import MLP, UncertaintyHead, ValueNetwork, input_scaling, make_trunk, n_features
 from ube.deep.settings import Knobs
 from ube.envs.contract import Interface
 
@@ -156,7 +156,7 @@ class Learner:
 
     @property
     def _n_learned(self) -> int:
-        return {"mlp": self.config.hidden[-1], "minatar": 128, "nature": 512}[self.config.network]
+        return n_features(self.config.network, self.config.hidden, self.env.observation_shape)
 
     @functools.cached_property
     def scaled(self) -> Any:

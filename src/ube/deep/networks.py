@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-NetworkName = Literal["mlp", "minatar", "nature"]
+from ube.errors import UsageError, words
+from ube.places import imported, missing, place_of
+
+OwnTrunk = Callable[[], Any]
+"""A class of Flax modules, or a function that makes one."""
 
 
 class MLP(nn.Module):
@@ -147,17 +152,77 @@ SMALLEST = {"minatar": 3, "nature": 36}
 """Pixels a side."""
 
 
-def default_network(shape: tuple[int, ...]) -> NetworkName:
+def default_network(shape: tuple[int, ...]) -> str:
     """By the observation: images of 36 pixels a side and more get the Nature network, smaller ones MinAtar's."""
     if len(shape) != 3 or min(shape[:2]) < 4:
         return "mlp"
     return "nature" if min(shape[:2]) >= 36 else "minatar"
 
 
-def make_trunk(name: str, hidden: tuple[int, ...]) -> nn.Module:
-    if name == "mlp":
-        return MLP(hidden)
-    return MinAtarCNN() if name == "minatar" else NatureCNN()
+def make_trunk(network: str | OwnTrunk, hidden: tuple[int, ...]) -> nn.Module:
+    if callable(network):
+        return _own(network)
+    return MLP(hidden) if network == "mlp" else MinAtarCNN() if network == "minatar" else NatureCNN()
+
+
+def found_network(network: str | OwnTrunk) -> str | OwnTrunk:
+    """module:NAME -> what it stands for, which runs that module; all else stays."""
+    if not isinstance(network, str) or ":" not in network:
+        return network
+    found = imported(network, "my_module:MyTrunk")
+    if found is None:
+        raise missing(network)
+    if not callable(found):
+        raise UsageError(
+            f"network={network}: it is {type(found).__name__}; give a class or a function that makes a module"
+        )
+    return found
+
+
+def _own(network: OwnTrunk) -> nn.Module:
+    name = place_of(network)
+    if isinstance(network, nn.Module):
+        raise UsageError(
+            f"network={name} is made already: give its class, or a function of no arguments that makes it, so that it can be "
+            "made again"
+        )
+    try:
+        trunk = network()
+    except Exception as error:
+        raise UsageError(
+            f"network={name} cannot be made without arguments ({words(error)}): give its fields defaults, or a function that "
+            "makes it"
+        ) from error
+    if not isinstance(trunk, nn.Module):
+        raise UsageError(f"network={name} gave {type(trunk).__name__}, which is no flax.linen.Module")
+    return trunk
+
+
+@functools.lru_cache(maxsize=64)
+def n_features(network: str | OwnTrunk, hidden: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """D, of what the trunk makes of observations; raises where it is not one that can be trained here."""
+    trunk, x = make_trunk(network, hidden), jax.ShapeDtypeStruct((2, *shape), jnp.float32)
+    name = network if isinstance(network, str) else place_of(network)
+    try:
+        variables = jax.eval_shape(trunk.init, jax.random.key(0), x)
+        if own_state := sorted(variables.keys() - {"params"}):
+            raise UsageError(
+                f"network={name} keeps a state of its own ({', '.join(own_state)}), as BatchNorm does: use layers without, "
+                "such as LayerNorm"
+            )
+        seen = jax.eval_shape(trunk.apply, variables, x)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"network={name} cannot read observations {shape} of this environment ({words(error)})"
+        ) from error
+    if getattr(seen, "dtype", None) != jnp.float32 or len(seen.shape) != 2 or len(seen) != 2:
+        gave = f"{seen.dtype} of shape {seen.shape}" if hasattr(seen, "dtype") else type(seen).__name__
+        raise UsageError(
+            f"network={name}: features are float32 of shape (batch, D), but for a batch of 2 it gave {gave}"
+        )
+    return seen.shape[1]
 
 
 def input_scaling(dtype: np.dtype, low: np.ndarray, high: np.ndarray) -> Callable[[jax.Array], jax.Array]:

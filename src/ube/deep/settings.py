@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ube.deep.config import NETWORK_DEFAULTS, AgentConfig
-from ube.deep.networks import SMALLEST, default_network
+from ube.deep.networks import SMALLEST, default_network, n_features
 from ube.envs.contract import HostedEnvironment, Interface
 from ube.errors import UsageError
 
@@ -53,22 +53,25 @@ _FILLED = ("epsilon_steps", "warmup", "learning_rate")
 def filled(config: AgentConfig, env: Interface, steps: int | None = None) -> AgentConfig:
     """The config with every 0 and "auto" decided by the environment, and by how long the run will be where that counts."""
     network = default_network(env.observation_shape) if config.network == "auto" else config.network
-    if network != "mlp" and len(env.observation_shape) != 3:
+    if callable(network):
+        n_features(network, config.hidden, env.observation_shape)
+    elif network != "mlp" and len(env.observation_shape) != 3:
         raise UsageError(
             f"network={network!r} reads images (height, width, channels), but {env.name} gives "
             f"{env.observation_shape}: set network=mlp"
         )
-    if network in SMALLEST and min(env.observation_shape[:2]) < SMALLEST[network]:
+    elif network in SMALLEST and min(env.observation_shape[:2]) < SMALLEST[network]:
         raise UsageError(
             f"network={network!r} reads images of {SMALLEST[network]} pixels or more a side, but {env.name} gives "
             f"{env.observation_shape}: set network=auto"
         )
-    auto = NETWORK_DEFAULTS[network] | {"reward_unit": 1.0, "reward_clip": math.inf} | env.defaults
+    like = like_network(network, env)
+    auto = NETWORK_DEFAULTS[like] | {"reward_unit": 1.0, "reward_clip": math.inf} | env.defaults
     if isinstance(env, HostedEnvironment):
         auto |= {name: min(auto[name], most) for name, most in _most(env, config, auto, steps).items()}
     defaults = {name: value for name, value in auto.items() if getattr(config, name) in (0, "auto")}
     if config.ensemble_of == "auto":
-        defaults["ensemble_of"] = "networks" if network == "mlp" else "heads"
+        defaults["ensemble_of"] = "networks" if like == "mlp" else "heads"
     full = dataclasses.replace(config, network=network, **defaults)
     if full.ensemble > 1 and full.ensemble_of == "networks" and full.features in ("learned", "both"):
         raise UsageError(
@@ -76,6 +79,11 @@ def filled(config: AgentConfig, env: Interface, steps: int | None = None) -> Age
             "is one Σ; set features=bins or random, or ensemble_of=heads"
         )
     return full
+
+
+def like_network(network: Any, env: Interface) -> str:
+    """Whose defaults it takes: its own, or those of the network that the observation would have got."""
+    return default_network(env.observation_shape) if callable(network) else network
 
 
 def _most(env: HostedEnvironment, config: AgentConfig, auto: dict[str, Any], steps: int | None) -> dict[str, int]:

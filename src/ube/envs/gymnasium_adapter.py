@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import re
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,9 +15,10 @@ from gymnasium.vector import VectorEnv
 
 from ube.envs.arguments import number, whole
 from ube.envs.contract import OF_NUMBERS, HostedEnvironment, RandomPlay
-from ube.envs.gymnasium_games import STEP_TIMEOUT, SingleGames, VectorGames, rendered, resets_late, words
+from ube.envs.gymnasium_games import STEP_TIMEOUT, SingleGames, VectorGames, rendered, resets_late
 from ube.envs.spaces import Encoding, actions, encoding
-from ube.errors import UsageError, nearest
+from ube.errors import UsageError, nearest, words
+from ube.places import OBJECT, imported, missing, place_of
 
 PREFIX = "gym/"
 CALIBRATION_STEPS = 1_000
@@ -39,25 +38,15 @@ Source = Callable[..., Any]
 def source_of(env_id: str) -> Source:
     """gym/ID, an ID that Gymnasium knows, or module:NAME -> what makes it."""
     asked = env_id.removeprefix(PREFIX)
-    module, colon, name = asked.partition(":")
+    _, colon, name = asked.partition(":")
     if colon:
-        if not module or module.startswith("."):
-            raise UsageError(f"{env_id}: write module:NAME, such as my_module:MyEnv")
-        try:
-            found = getattr(importlib.import_module(module), name, None)
-        except Exception as error:
-            raise UsageError(
-                f"{env_id}: the module {module!r} cannot be imported ({words(error)}); is it installed, in this folder (ube "
-                "train, ube compare), or on PYTHONPATH?"
-            ) from error
+        found = imported(asked, "my_module:MyEnv")
         if callable(found):
             return found
         if found is not None:
             raise UsageError(f"{env_id}: {name} is {type(found).__name__}; give a class or a function that makes one")
         if not known(name):
-            names = [key for key, value in vars(sys.modules[module]).items() if isinstance(value, type)]
-            hint = nearest(name, names) if names else "give the name of a class or a function in it"
-            raise UsageError(f"{env_id}: {module} has no {name!r}: {hint}")
+            raise missing(asked)
         asked = name
     if not known(asked):
         raise UsageError(f"no environment {env_id!r} in Gymnasium: {nearest(asked, gymnasium_ids())}")
@@ -223,15 +212,8 @@ def _bounds(frames: np.ndarray, seen: Encoding) -> tuple[np.ndarray, np.ndarray]
     return low, np.where(used, 2 * max(largest, 1.0), high)
 
 
-OBJECT = "object/"
-"""Before the names of environments that only Python can give again."""
-
-
 def name_of(source: Any) -> str:
     """Of what was given from Python: module:NAME where it can be found again."""
     if isinstance(source, gymnasium.Env | VectorEnv):
         return OBJECT + type(source.unwrapped).__name__
-    module, name = getattr(source, "__module__", None), getattr(source, "__qualname__", type(source).__name__)
-    if module in (None, "__main__") or not name.isidentifier():
-        return OBJECT + re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_")
-    return f"{module}:{name}"
+    return place_of(source)

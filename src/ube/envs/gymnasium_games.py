@@ -20,14 +20,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from ube.envs.contract import HostedStep
 from ube.envs.spaces import Actions, Encoding, WrongObservation
 from ube.envs.watchdog import Hangs, Watchdog
-from ube.errors import RunError, UsageError
+from ube.errors import RunError, UsageError, words
 
 STEP_TIMEOUT = "step_timeout"
 """An argument of every environment of Gymnasium."""
-
-
-def words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".strip(": \n").splitlines()[0]
 
 
 def resets_late(env: Any) -> bool:

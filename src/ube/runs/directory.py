@@ -1,5 +1,6 @@
 """A run directory: what was asked (config.json), what happened (episodes.jsonl, metrics.jsonl, evaluations.jsonl), what was
-learned (state.safetensors), and what it takes to go on (checkpoints/). Plain files that run no code when loaded.
+learned (state.safetensors; best.safetensors, at the best evaluation), and what it takes to go on (checkpoints/). Plain files
+that run no code when loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ube.reading import LARGEST_ROWS, check_links, parse_rows, read_bytes, read_
 from ube.runs.arrays import load_arrays, read_arrays, save_arrays
 
 Columns = dict[str, np.ndarray]
-CONFIG, STATE, LOCK = "config.json", "state.safetensors", ".lock"
+CONFIG, STATE, BEST, LOCK = "config.json", "state.safetensors", "best.safetensors", ".lock"
 STEPS = "['learner'].steps"
 """Of the arrays in STATE, how many decisions it has seen."""
 TRIES = 10
@@ -165,12 +166,12 @@ class RunDirectory:
         except ValueError as error:
             refuse(path, str(error), remedy)
 
-    def save_state(self, tree: Any) -> None:
-        write_atomically(self.path / STATE, save_arrays(tree))
+    def save_state(self, tree: Any, name: str = STATE) -> None:
+        write_atomically(self.path / name, save_arrays(tree))
 
-    def load_state(self, like: Any) -> Any:
+    def load_state(self, like: Any, name: str = STATE) -> Any:
         """The saved state, in the shape of `like` (arrays or their shapes)."""
-        return load_arrays(self.path / STATE, like)
+        return load_arrays(self.path / name, like)
 
 
 def _synced(path: Path) -> int:

@@ -11,12 +11,13 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ube.deep.config import NETWORK_DEFAULTS, AgentConfig, agent_config
+from ube.deep.config import NETWORK_DEFAULTS, AgentConfig, agent_config, as_fields
 from ube.deep.hosted_session import CHUNK as HOSTED_CHUNK
 from ube.deep.hosted_session import HostedSession
+from ube.deep.networks import found_network
 from ube.deep.protocols import with_protocol
 from ube.deep.session import CHUNK, Session
-from ube.deep.settings import filled
+from ube.deep.settings import filled, like_network
 from ube.envs import Environment, HostedEnvironment, make, wrapped
 from ube.envs.atari import PREFIX as ATARI
 from ube.envs.contract import RandomPlay
@@ -93,13 +94,18 @@ class Plan:
         return isinstance(self.env, HostedEnvironment)
 
     @property
+    def own_network(self) -> Any:
+        """None where it is one of ours."""
+        return self.config.network if callable(self.config.network) else None
+
+    @property
     def chunk(self) -> int:
         return HOSTED_CHUNK if self.hosted else CHUNK
 
     def content(self, chunk: int) -> dict[str, Any]:
         """Of config.json."""
         return {
-            "env": self.env_name, "env_args": self.env_args, "agent": dataclasses.asdict(self.config), "seed": self.seed,
+            "env": self.env_name, "env_args": self.env_args, "agent": as_fields(self.config), "seed": self.seed,
             "steps": self.steps, "chunk": chunk, "schedule": dataclasses.asdict(self.schedule) if self.hosted else {},
             "random_play": self.calibration._asdict() if self.calibration else {},
             "command": shlex.join(sys.argv), "versions": versions(),
@@ -123,6 +129,7 @@ def planned(
     """begun: config.json of the run that goes on, whose measurements and defaults stay as they were."""
     check_seed(seed)
     asked = agent_config(agent, overrides)
+    asked = dataclasses.replace(asked, network=found_network(asked.network))
     env_args = env_args or {}
     if isinstance(env, str) and env.startswith(ATARI):
         env_args, asked = with_protocol(protocol, env_args, asked, overrides or {})
@@ -245,7 +252,9 @@ def explained(plan: Plan) -> list[Reason]:
                 else "random play did not repeat itself: seed its randomness in reset(seed), or --resume will refuse",
             ),
         ]  # fmt: skip
-    reasons.append(Reason("network", config.network, f"observations are {shape} of {env.observation_dtype}"))
+    reasons.append(
+        Reason("network", as_fields(config)["network"], f"observations are {shape} of {env.observation_dtype}")
+    )
     for name in NETWORK_DEFAULTS["mlp"]:
         reasons.append(
             Reason(name, f"{getattr(config, name):,}" if name != "optimiser" else config.optimiser, _why(plan, name))
@@ -301,9 +310,10 @@ def _why(plan: Plan, name: str) -> str:
     asked, value = getattr(plan.asked, name), getattr(plan.config, name)
     if asked not in (0, "auto"):
         return "given"
-    usual = NETWORK_DEFAULTS[plan.config.network][name]
+    like = like_network(plan.config.network, plan.env)
+    usual = NETWORK_DEFAULTS[like][name]
     if value == usual:
-        return f"what the network {plan.config.network} takes"
+        return f"what the network {like} takes"
     if name == "replay_size":
         return f"as much as fits 2 GB (usual: {usual:,})"
     return f"shortened to {plan.steps:,} steps (usual: {usual:,})"

@@ -19,16 +19,17 @@ from ube.deep import watching
 from ube.deep.config import AgentConfig, agent_config
 from ube.deep.hosted_session import HostedSession, Stopped
 from ube.deep.learner import LearnerState
+from ube.deep.networks import found_network
 from ube.deep.session import Episodes, Evaluation, Session, in_rewards
 from ube.deep.watching import Episode
 from ube.envs import Environment, HostedEnvironment
-from ube.envs.gymnasium_adapter import OBJECT
 from ube.envs.gymnasium_games import STEP_TIMEOUT
 from ube.errors import RunError, UsageError, brief
 from ube.files import to_json
 from ube.machine import check_room
+from ube.places import OBJECT
 from ube.runs.checkpoints import Checkpoints, Damaged
-from ube.runs.directory import CONFIG, NOT_A_RUN, Columns, RunDirectory
+from ube.runs.directory import BEST, CONFIG, NOT_A_RUN, STATE, Columns, RunDirectory
 from ube.runs.jax_setup import set_up_jax
 from ube.runs.plan import EVALUATED, POLICIES, Plan, Schedule, check_seed, default_path, made_from, planned
 from ube.runs.trackers import check_trackers, trackers
@@ -117,7 +118,7 @@ def train(
             if directory.finished(steps) and not (hosted and checkpoints.any):
                 say(f"{path} is finished")
                 session.close()
-                return Run(directory, plan.source)
+                return Run(directory, plan.source, plan.own_network)
             _go_on(session, directory, checkpoints, say)
             directory.note_start(content["versions"], steps)
         try:
@@ -131,7 +132,7 @@ def train(
             raise
         finally:
             session.close()
-    return Run(directory, plan.source)
+    return Run(directory, plan.source, plan.own_network)
 
 
 def _learn(
@@ -188,8 +189,22 @@ def _evaluate(
     rows = [(policy, *row) for policy, games in played.items() for row in zip(*games, strict=True)]
     policies, returns, lengths = zip(*rows, strict=True) if rows else ((), (), ())
     columns = {"policy": policies, "episode_return": returns, "episode_length": lengths}
+    if _is_best(played, directory):  # before the rows are there: a run that is killed in between evaluates again
+        directory.save_state(session.kept(), BEST)
     directory.append("evaluations", {"step": [session.step] * len(rows), **columns})
     return {f"evaluation_{policy}": float(games.episode_return.mean()) for policy, games in played.items()}
+
+
+def _is_best(played: dict[str, Evaluation], directory: RunDirectory) -> bool:
+    """Of all evaluations so far, by mean return: greedy where both policies play."""
+    if not played:
+        return False
+    policy, games = next(iter(played.items()))
+    rows = directory.columns("evaluations")
+    before = rows["policy"] == policy if rows else np.zeros(0, bool)
+    steps = rows["step"][before] if before.any() else np.zeros(0)
+    means = [rows["episode_return"][before][steps == step].mean() for step in np.unique(steps)]
+    return games.episode_return.mean() > max(means, default=-np.inf)
 
 
 def _evaluation_is_missing(session: Session | HostedSession, directory: RunDirectory) -> bool:
@@ -249,11 +264,14 @@ def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoint
     say(f"going on from step {session.step:,}")
 
 
-def load(path: str | Path, env: Any = None) -> Run:
-    """A run that `train` wrote. env: its environment, where it is one of yours (module:NAME, or from Python): a file that
-    names a module is not enough to run it."""
+def load(path: str | Path, env: Any = None, *, network: Any = None, best: bool = False) -> Run:
+    """A run that `train` wrote.
+
+    env, network: those it was trained with, where they are yours (module:NAME, or from Python): a file that names a module is
+    not enough to run it. best: the agent of the best evaluation in training, instead of the last.
+    """
     set_up_jax()
-    run = Run(RunDirectory.open(Path(path)))
+    run = Run(RunDirectory.open(Path(path)), network=found_network(network) if network is not None else None, best=best)
     return run if env is None else dataclasses.replace(run, env=made_from(env, run.config["env_args"]))
 
 
@@ -264,6 +282,10 @@ class Run:
     directory: RunDirectory
     env: Environment | HostedEnvironment | None = None
     """As it was made, if somebody gave it."""
+    network: Any = None
+    """Of one's own, likewise."""
+    best: bool = False
+    """Whether the agent is the one of the best evaluation in training, instead of the last."""
 
     @property
     def path(self) -> Path:
@@ -302,14 +324,21 @@ class Run:
 
     @cached_property
     def agent(self) -> TrainedAgent:
-        """As it was at the end of training."""
+        """As it was at the end of training, or at its `best` evaluation."""
+        name = BEST if self.best else STATE
+        if self.best and not (self.path / BEST).exists():
+            raise UsageError(
+                f"{self.path} keeps no best agent, only the last: it was not evaluated while it trained (runs compiled as a "
+                "whole are not; for others, see evaluation_policy)"
+            )
         session = self.plan().session()
         try:
-            loaded = self.directory.load_state(session.like_kept())
+            loaded = self.directory.load_state(session.like_kept(), name)
         except UsageError as error:
-            if self.env is None:
+            if self.env is None and self.network is None:
                 raise
-            raise UsageError(f"{error}; was it trained in {session.env.name}?") from None
+            given = " with this network" if self.network is not None else ""
+            raise UsageError(f"{error}; was it trained in {session.env.name}{given}?") from None
         state = jax.tree.map(jax.numpy.asarray, loaded)
         session.instance = state["instance"]
         return TrainedAgent(session, state["learner"])
@@ -319,6 +348,7 @@ class Run:
         config = self.config
         try:
             fields = {**config["agent"], "reward_clip": config["agent"]["reward_clip"] or np.inf}
+            fields["network"] = self._network(fields["network"])
             env = self.env if self.env is not None else self._made(config["env"], config["env_args"])
             return planned(
                 env, agent_config(AgentConfig(), fields), config["steps"], config["seed"], frames=None, protocol="mnih2015",
@@ -326,6 +356,20 @@ class Run:
             )  # fmt: skip
         except (LookupError, TypeError, ArithmeticError) as error:
             raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r}); {NOT_A_RUN}") from None
+
+    def _network(self, name: Any) -> Any:
+        if self.network is not None or not isinstance(name, str):
+            return self.network or name
+        if name.startswith(OBJECT):
+            raise UsageError(
+                f"{self.path} has the network {name}, which only Python can give again: ube.load(path, network=…)"
+            )
+        if ":" in name:
+            raise UsageError(
+                f"{self.path} has the network {name}, and a file may not choose which module is run: give it again "
+                f"(--network {name}, or ube.load(path, network={name!r}))"
+            )
+        return name
 
     def _made(self, name: str, env_args: dict[str, Any]) -> Environment | HostedEnvironment:
         if name.startswith(OBJECT):

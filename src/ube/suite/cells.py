@@ -134,8 +134,8 @@ def shipped() -> dict[str, str]:
 def read_suite(name: str, modules: tuple[str, ...] | None = ()) -> Suite:
     """A shipped suite by name, or one of your own by the path of its .toml file.
 
-    modules: those that an environment module:NAME may come from, since a file alone may not choose which module is run;
-    None where nothing will be run, such as for `status`.
+    modules: those that an environment or a network module:NAME may come from, since a file alone may not choose which module
+    is run; None where nothing will be run, such as for `status`.
     """
     path = Path(name)
     if path.suffix == ".toml":
@@ -161,12 +161,13 @@ _A_SUITE = "give the path of a suite's file"
 
 def _check_modules(suite: Suite, modules: tuple[str, ...], path: Path) -> None:
     for cell in suite.cells:
-        module, colon, _ = cell.env.removeprefix("gym/").partition(":")
-        if colon and module not in modules:
-            raise UsageError(
-                f"{path} asks for {cell.env}, and a file may not choose which module is run: if you trust {module!r}, say so "
-                f"(--modules {module}, or read_suite(path, modules=({module!r},)))"
-            )
+        for place in (cell.env.removeprefix("gym/"), cell.overrides.get("network", "")):
+            module, colon, _ = place.partition(":")
+            if colon and module not in modules:
+                raise UsageError(
+                    f"{path} asks for {place}, and a file may not choose which module is run: if you trust {module!r}, say "
+                    f"so (--modules {module}, or read_suite(path, modules=({module!r},)))"
+                )
 
 
 def parsed(name: str, text: str, where: str) -> Suite:

@@ -44,7 +44,7 @@ class SuiteCommand:
     workers: Annotated[int | None, arg(metavar="N")] = None
     """Processes side by side, which share the cores; one for each core if not given."""
     modules: Annotated[tuple[str, ...], arg(metavar="MODULE ...")] = ()
-    """Of yours, that environments module:NAME in the file may come from; a file alone may not choose what is run."""
+    """Of yours, that environments and networks module:NAME may come from: a file alone may not choose what is run."""
     executor: Annotated[str, arg(metavar="local|ray")] = "local"
     """Where cells run: processes of this machine, or tasks of a Ray cluster (pip install 'ube-rl[cluster]')."""
     address: Annotated[str | None, arg(metavar="HOST:PORT")] = None
