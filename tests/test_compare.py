@@ -223,10 +223,10 @@ def test_bad_input_is_one_line_before_anything_starts(
 
 
 def test_a_class_is_found_again_by_its_module() -> None:
-    assert module._found_again(CartPoleEnv) == "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
-    assert module._found_again("gym/CartPole-v1") == "gym/CartPole-v1"
+    assert module._found_again("env", CartPoleEnv) == "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    assert module._found_again("env", "gym/CartPole-v1") == "gym/CartPole-v1"
     for env in (lambda: CartPoleEnv(), CartPoleEnv(), 3):
-        with pytest.raises(UsageError, match="trained in processes of their own; give an id, module:NAME, or a class"):
+        with pytest.raises(UsageError, match="trained in processes of their own; give its name, module:NAME, or a class"):
             ube.compare(env)
 
 

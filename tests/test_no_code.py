@@ -25,8 +25,10 @@ EXTRACTS = {"extractall", "extract"}
 """Methods of archives, which are read in memory here."""
 SERVES = {"bind", "listen", "HTTPServer", "ThreadingHTTPServer", "create_server", "start_server"}
 """The package opens no port: Ray's are the user's own cluster's."""
-IMPORTERS = {"envs/gymnasium_adapter.py", "envs/navix_adapter.py", "doctor.py"}
+IMPORTERS = {"places.py", "envs/gymnasium_adapter.py", "envs/navix_adapter.py", "doctor.py"}
 """Files that may import a module by its name: the user's own, given by word, and the package's own checks."""
+ASKERS = {"envs/gymnasium_adapter.py", "deep/networks.py"}
+"""Those that may ask for the user's own."""
 
 ALLOWED = {"runs/jax_setup.py": "ctypes"}
 """Sets the allocator by two constants, and is given nothing that was read."""
@@ -60,6 +62,8 @@ def _calls(node: ast.Call, file: str) -> list[str]:
     if pickles is not None and not (isinstance(pickles, ast.Constant) and pickles.value is False):
         found.append("allow_pickle=")
     if (name.endswith("import_module") or name == "__import__") and file not in IMPORTERS:
+        found.append(name)
+    if name.rsplit(".", 1)[-1] == "imported" and file not in ASKERS:
         found.append(name)
     return found
 
