@@ -23,10 +23,14 @@ def inverse_count(sigma: Any, phi: Any) -> Any:
     return ((phi @ sigma) * phi).sum(-1)
 
 
-def sherman_morrison(sigma: Any, phi: Any, gain: Any = None) -> Any:
-    """Σ⁺ = Σ − (ΣφφᵀΣ)/(1 + φᵀΣφ), the inverse of Σ⁻¹ + φφᵀ (eq. 5). sigma (D, D) symmetric, phi (D,); gain: Σφ, if known."""
-    gain = sigma @ phi if gain is None else gain
-    return sigma - gain[:, None] * gain[None, :] / (1.0 + phi @ gain)
+def sherman_morrison(sigma: Any, phi: Any) -> Any:
+    """Σ⁺ = Σ − (ΣφφᵀΣ)/(1 + φᵀΣφ), the inverse of Σ⁻¹ + φφᵀ (eq. 5). sigma (D, D) symmetric, phi (D,)."""
+    return sigma - certainty_gained(phi, sigma @ phi)
+
+
+def certainty_gained(phi: Any, gain: Any) -> Any:
+    """Σ − Σ⁺ of eq. 5, from φ and Σφ, both (D,)."""
+    return gain[:, None] * gain[None, :] / (1.0 + phi @ gain)
 
 
 def woodbury(sigma: np.ndarray, features: np.ndarray) -> np.ndarray:

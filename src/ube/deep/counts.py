@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ube.linear import sherman_morrison
+from ube.linear import certainty_gained
 
 FORGOTTEN_AFTER = 10_000
 """Steps, over which `forgetting` is left."""
@@ -89,9 +89,9 @@ class DenseCounts:
         return gain, noise * jnp.maximum(gain @ code, 0.0)
 
     def add(self, state: DenseState, code: jax.Array, gain: jax.Array, action: jax.Array) -> DenseState:
-        """The gain of `look` says that Σ is read before it is written: else XLA would copy it."""
-        sigma = sherman_morrison(state.sigma[action], code, gain)
-        return state._replace(sigma=state.sigma.at[action].set(sigma), visits=state.visits.at[action].add(1))
+        """In place: the gain of `look` says that Σ is read before it is written, and `add` needs no copy of Σ_a."""
+        sigma = state.sigma.at[action].add(-certainty_gained(code, gain))
+        return state._replace(sigma=sigma, visits=state.visits.at[action].add(1))
 
     def hear(self, state: DenseState, code: jax.Array, action: jax.Array, error: jax.Array) -> DenseState:
         return state._replace(squares=state.squares.at[action].add(error**2))
