@@ -19,6 +19,7 @@ from ube.deep.loop import compiled
 from ube.deep.session import Chunk, Session
 from ube.deep.settings import filled, split_knobs
 from ube.envs import Environment, Step, make
+from ube.runs.jax_setup import set_up_jax
 
 CHUNKS = 100_000  # more than any run lasts
 
@@ -44,9 +45,14 @@ def frames(n_frames: int = 64, episode: int = 500) -> Environment:
 
 TASKS: dict[str, Callable[[], Environment]] = {
     "deep_sea": lambda: make("DeepSea-v0", size=20),
+    "deep_sea_50": lambda: make("DeepSea-v0", size=50),
     "breakout": lambda: make("Breakout-MinAtar"),
     "frames": frames,
 }
+
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"boot-2": ("boot", {"ensemble": 2})}
+"""Name -> preset and what is changed in it."""
 
 
 def config_of(spec: worker.Spec) -> AgentConfig:
@@ -59,7 +65,8 @@ def config_of(spec: worker.Spec) -> AgentConfig:
     }
     if spec["agent"] == "dqn":
         fields |= {"epsilon_start": spec["epsilon"], "epsilon_end": spec["epsilon"]}
-    return agent_config(spec["agent"], fields)
+    agent, changes = VARIANTS.get(spec["agent"], (spec["agent"], {}))
+    return agent_config(agent, fields | changes)
 
 
 def one_seed(env: Environment, config: AgentConfig, chunk: int) -> Callable[[], int]:
@@ -96,6 +103,7 @@ def many_seeds(env: Environment, config: AgentConfig, chunk: int, seeds: int, vm
 
 
 def build(spec: worker.Spec) -> Callable[[], int]:
+    set_up_jax()
     env, config = TASKS[spec["task"]](), config_of(spec)
     if "seeds" in spec:
         return many_seeds(env, config, spec["chunk"], spec["seeds"], spec["vmapped"])

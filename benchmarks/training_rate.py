@@ -30,7 +30,10 @@ FRAMES: Spec = dict(task="frames", batch=32, replay=2_000, warmup=1_000, period=
 
 # name: (task, steps of a chunk of ours, our agents, whether peers take part)
 GROUPS: dict[str, tuple[Spec, int, tuple[str, ...], bool]] = {
-    "DeepSea-20, MLP 64-64, update every step": (DEEP_SEA, 2_000, ("dqn", "ube-1step", "ube-deep", "boot"), True),
+    "DeepSea-20, MLP 64-64, update every step": (DEEP_SEA, 2_000, ("dqn", "ube-1step", "ube-deep", "boot-2", "boot"), True),
+    "DeepSea-50, MLP 64-64, update every step": (
+        DEEP_SEA | {"task": "deep_sea_50"}, 500, ("ube-deep", "boot-2", "boot"), False,
+    ),
     "Breakout, MinAtar CNN, update every step": (BREAKOUT, 1_000, ("dqn", "ube-1step", "ube-deep"), True),
     "Breakout, MinAtar CNN, update every 4 steps": (
         BREAKOUT | {"period": 4, "target": 250}, 2_000, ("dqn", "ube-1step", "ube-deep"), True,
@@ -40,6 +43,8 @@ GROUPS: dict[str, tuple[Spec, int, tuple[str, ...], bool]] = {
 
 DEMANDS = (
     ("DeepSea-20, MLP 64-64, update every step", "dqn", "SB3", 6.0),
+    ("DeepSea-20, MLP 64-64, update every step", "ube-deep", "boot-2", 1.0),
+    ("DeepSea-50, MLP 64-64, update every step", "ube-deep", "boot-2", 1.0),
     ("Breakout, MinAtar CNN, update every step", "dqn", FASTEST_PEER, 3.0),
     ("Breakout, MinAtar CNN, update every step", "ube-1step", "dqn", 0.9),
     ("Breakout, MinAtar CNN, update every step", "ube-deep", "dqn", 0.8),
