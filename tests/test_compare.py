@@ -226,7 +226,9 @@ def test_a_class_is_found_again_by_its_module() -> None:
     assert module._found_again("env", CartPoleEnv) == "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
     assert module._found_again("env", "gym/CartPole-v1") == "gym/CartPole-v1"
     for env in (lambda: CartPoleEnv(), CartPoleEnv(), 3):
-        with pytest.raises(UsageError, match="trained in processes of their own; give its name, module:NAME, or a class"):
+        with pytest.raises(
+            UsageError, match="trained in processes of their own; give its name, module:NAME, or a class"
+        ):
             ube.compare(env)
 
 

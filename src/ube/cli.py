@@ -221,13 +221,25 @@ class Evaluate:
         played = run.evaluate(self._episodes(10), policy=self.policy, seed=self.seed)
         returns, lengths = played
         table = Table(
-            "episodes", "mean return", "std", "lowest", "highest", "mean length", title=plain(str(self.run_dir))
+            "episodes",
+            "mean return",
+            "std",
+            "lowest",
+            "highest",
+            "mean length",
+            title=plain(str(self.run_dir)) + (", at its best evaluation" if self.best else ""),
         )
         numbers = (returns.mean(), returns.std(), returns.min(), returns.max(), lengths.mean())
         table.add_row(str(len(returns)), *(f"{number:.4g}" for number in numbers))
         _console().print(table)
         if self.out is not None:
-            content = {"run": run.config, "policy": self.policy, "seed": self.seed, **played._asdict()}
+            content = {
+                "run": run.config,
+                "best": self.best,
+                "policy": self.policy,
+                "seed": self.seed,
+                **played._asdict(),
+            }
             write_atomically(self.out, to_json(content))
 
     def _episodes(self, default: int) -> int:

@@ -24,7 +24,8 @@ def brief(value: object) -> str:
 
 def words(error: BaseException) -> str:
     """An error of somebody else's code, in one line."""
-    return f"{type(error).__name__}: {error}".strip(": \n").splitlines()[0]
+    line = f"{type(error).__name__}: {error}".strip(": \n").splitlines()[0]
+    return line if len(line) < 400 else f"{line[:396]} …"
 
 
 def plain(text: str) -> str:

@@ -23,10 +23,10 @@ def imported(place: str, example: str) -> Any:
         raise UsageError(f"{place}: write module:NAME, such as {example}")
     try:
         return getattr(importlib.import_module(module), name, None)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"{place}: the module {module!r} cannot be imported ({words(error)}); is it installed, in this folder (ube "
-            "train, ube compare), or on PYTHONPATH?"
+            "train, evaluate and compare), or on PYTHONPATH?"
         ) from error
 
 
@@ -39,8 +39,8 @@ def missing(place: str) -> UsageError:
 
 
 def place_of(source: Any) -> str:
-    """module:NAME where it can be found again, or else OBJECT and a name."""
+    """module:NAME where it is found there again, or else OBJECT and a name."""
     module, name = getattr(source, "__module__", None), getattr(source, "__qualname__", type(source).__name__)
-    if module in (None, "__main__") or not name.isidentifier():
-        return OBJECT + re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_")
-    return f"{module}:{name}"
+    if module not in (None, "__main__") and getattr(sys.modules.get(module), name, None) is source:
+        return f"{module}:{name}"
+    return OBJECT + re.sub(r"\W+", "_", name.rpartition(".")[2]).strip("_")

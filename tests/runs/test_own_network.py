@@ -1,12 +1,15 @@
 """A trunk of one's own, from Python and by its place; and which agent of a run is its best."""
 
 import dataclasses
+import functools
+import sys
 from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,8 +17,8 @@ import ube
 from ube import UsageError
 from ube.cli import main
 from ube.comparison.compare import compare
-from ube.deep.config import PRESETS, difference
-from ube.deep.networks import MLP
+from ube.deep.config import PRESETS, as_fields, difference
+from ube.deep.networks import MLP, found_network
 from ube.runs import Run, Schedule
 from ube.suite import read_suite
 
@@ -59,15 +62,51 @@ def test_the_width_of_its_features_is_that_of_sigma(tmp_path: Path) -> None:
 
     run = trained(tmp_path / "run", Narrow)
     assert run.agent.state.counts.sigma.shape[-2:] == (5, 5)
-    assert run.config["agent"]["network"] == "object/Narrow"
+    assert run.config["agent"]["network"] == "object/Narrow()"
     with pytest.raises(
-        UsageError, match=r"object/Narrow, which only Python can give again: ube.load\(path, network=…\)"
+        UsageError, match=r"object/Narrow\(\), which only Python can give again: ube.load\(path, network=…\)"
     ):
         ube.load(run.path).evaluate(1)
     again = ube.load(run.path, network=Narrow)
     np.testing.assert_array_equal(again.evaluate(2).episode_return, run.evaluate(2).episode_return)
     with pytest.raises(UsageError, match=r"was it trained in DeepSea-v0.* with this network"):
         ube.load(run.path, network=Two).evaluate(1)
+
+
+def test_it_is_known_by_what_was_given(place: str, tmp_path: Path) -> None:
+    """A name in config.json leads back to the network, or says that only Python can give it."""
+    for given, name in (
+        (Two, f"{__name__}:Two"), (lambda: Two(), "object/Two()"), (MLP((5,)), "object/MLP(hidden=(5,))"),
+        (functools.partial(MLP, (5,)), "object/MLP(hidden=(5,))"), (place, place), ("my_trunks:part", "my_trunks:part"),
+        ("my_trunks:made", "my_trunks:made"), (nn.remat(Two), "object/CheckpointTwo()"),
+    ):  # fmt: skip
+        assert as_fields(dataclasses.replace(PRESETS["dqn"], network=found_network(given)))["network"] == name
+    run = trained(tmp_path / "run", place)
+    assert run.evaluate(1)
+    for other in ("my_trunks:part", "mlp"):
+        with pytest.raises(UsageError, match=f"has the network {place}, not {other}"):
+            ube.load(run.path, network=other).evaluate(1)
+    with pytest.raises(UsageError, match=f"has the network mlp, not {place}"):
+        ube.load(trained(tmp_path / "ours", "mlp").path, network=place).evaluate(1)
+
+
+def test_a_function_that_makes_another_network_than_before_is_compiled_anew(tmp_path: Path) -> None:
+    width = 6
+
+    def made() -> nn.Module:
+        return MLP((width,))
+
+    widths = []
+    for width in (6, 7):
+        run = trained(tmp_path / f"{width}", made, "dqn")
+        widths.append(run.agent.state.q["params"]["Dense_0"]["kernel"].shape[0])
+        assert run.config["agent"]["network"] == f"object/MLP(hidden=({width},))"
+    assert widths == [6, 7]
+    with pytest.raises(UsageError, match=r"begun with agent.network=object/MLP.*6.*not object/MLP.*7"):
+        ube.train(
+            "DeepSea-v0", "dqn", 60, out=tmp_path / "6", env_args=SEA, overrides=SMALL | {"network": made}, chunk=20,
+            resume=True,
+        )  # fmt: skip
 
 
 def test_a_picture_reaches_it_as_a_picture(tmp_path: Path) -> None:
@@ -97,7 +136,8 @@ def test_a_run_goes_on_only_with_the_network_it_began_with(tmp_path: Path) -> No
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "my_trunks.py").write_text(
-        "from ube.deep.networks import MLP\ndef wide(): return MLP((24,))\nnumber = 3\n"
+        "import functools\nfrom ube.deep.networks import MLP\ndef wide(): return MLP((24,))\nnumber = 3\n"
+        "part = functools.partial(MLP, (4,))\nmade = MLP((4,))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     return "my_trunks:wide"
@@ -123,12 +163,18 @@ def test_a_suite_and_a_comparison_find_it_by_its_place(place: str, tmp_path: Pat
     )
     with pytest.raises(UsageError, match=r"asks for my_trunks:wide, and a file may not choose .*--modules my_trunks"):
         read_suite(str(tmp_path / "s.toml"))
+    (tmp_path / "t.toml").write_text((tmp_path / "s.toml").read_text().replace(place, ":x"))
+    with pytest.raises(UsageError, match="write module:NAME"):
+        read_suite(str(tmp_path / "t.toml"))
     assert read_suite(str(tmp_path / "s.toml"), modules=("my_trunks",)).cells[0].overrides == {"network": place}
 
     class Local(Two):
         pass
 
-    for wrong, message in ((Local, "processes of their own"), ("my_trunks:narrow", "has no 'narrow'")):
+    for wrong, message in (
+        (Local, "processes of their own"), (MLP((4,)), "processes of their own"), ("my_trunks:narrow", "has no 'narrow'"),
+        (f"{__name__}:Straight", "features are float32 of shape"),
+    ):  # fmt: skip
         with pytest.raises(UsageError, match=message):
             compare("DeepSea-v0", ["dqn"], steps=40, overrides={"network": wrong}, out=tmp_path / "compared")
 
@@ -162,6 +208,27 @@ class Pair(nn.Module):
         return x, x
 
 
+class Empty(nn.Module):
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x.reshape(len(x), -1)[:, :0]
+
+
+class Pairs(nn.Module):
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return x.reshape(2, -1)
+
+
+class Odd(nn.Module):
+    kind: Any = jnp.float32
+    shape: Any = (1,)
+    out: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = self.param("scale", nn.initializers.ones, self.shape, self.kind)
+        return (x.reshape(len(x), -1) * scale).astype(self.out)
+
+
 class Failing(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         raise RuntimeError("on purpose")
@@ -171,12 +238,18 @@ class Failing(nn.Module):
     ("network", "message"),
     [
         (Needy, "Needy cannot be made without arguments .*width"),
-        (MLP((8,)), "is made already: give its class"),
         (dict, "gave dict, which is no flax.linen.Module"),
         (Normed, r"keeps a state of its own \(batch_stats\)"),
-        (Dropping, r"Dropping cannot read observations .*rng|RNG"),
-        (Straight, r"Straight: features are float32 of shape \(batch, D\), .* shape \(2, 4, 4\)"),
-        (Pair, "for a batch of 2 it gave tuple"),
+        (Dropping, r"Dropping cannot read observations .*Rng.*no randomness"),
+        (Straight, r"Straight: features are float32 of shape \(batch, D\), .* shape \(3, 4, 4\)"),
+        (Pair, "for a batch of 3 it gave tuple"),
+        (Empty, r"gave float32 of shape \(3, 0\)"),
+        (lambda: Odd(jnp.bfloat16), r"Odd\(.*has a parameter of bfloat16, shape \(1,\): parameters are float32"),
+        (lambda: Odd(shape=()), r"has a parameter of float32, shape \(\): .*of shape \(1,\) at least"),
+        (lambda: Odd(out=jnp.float16), r"gave float16 .*astype\(jnp.float32\)"),
+        (lambda: Odd(shape=[1]), "its fields cannot be compared .*make lists tuples"),
+        (Pairs, r"for a batch of 3 it gave float32 of shape \(2, 24\)"),
+        (lambda: sys.exit(0), "cannot be made without arguments .SystemExit: 0"),
         (Failing, "RuntimeError: on purpose"),
         (3, "network=3: choose one of auto, mlp"),
         ("resnet", "network='resnet': choose one of auto, mlp"),
@@ -237,6 +310,9 @@ def test_the_best_agent_is_that_of_the_best_evaluation(policy: str, tmp_path: Pa
     best = ube.load(run.path, Lever, best=True)
     assert int(best.agent.state.steps) == step
     assert int(ube.load(run.path, Lever).agent.state.steps) == 500
+    (run.path / "best.safetensors").unlink()
+    with pytest.raises(UsageError, match=r"only the last: best.safetensors is gone"):
+        ube.load(run.path, Lever, best=True).evaluate(1)
 
 
 def test_the_best_survives_a_stop_and_a_run_that_goes_on(tmp_path: Path) -> None:

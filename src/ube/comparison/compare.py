@@ -131,13 +131,16 @@ def _asked(
     episodes: int, evaluation_frames: int | None,
 ) -> dict[str, Any]:  # fmt: skip
     """What the cells have in common, checked."""
-    from ube.deep.networks import found_network
+    from ube.deep.config import OwnNetwork
+    from ube.deep.networks import found_network, n_features
     from ube.deep.protocols import PROTOCOLS
     from ube.envs import make
     from ube.runs.plan import decisions
 
     made = make(env, **env_args)
-    found_network(overrides.get("network", "auto"))  # a mistake is said at once
+    network = found_network(overrides.get("network", "auto"))
+    if isinstance(network, OwnNetwork):  # a mistake is said at once
+        n_features(network, (), made.observation_shape)
     steps = decisions(made, steps, frames)
     if episodes < 1:
         raise UsageError(f"episodes={episodes}: at least 1")

@@ -19,6 +19,16 @@ Policy = Literal["epsilon-greedy", "noise-per-step", "noise-per-episode", "ucb",
 
 
 @dataclass(frozen=True)
+class OwnNetwork:
+    """A trunk of one's own, as `ube.deep.networks.found_network` makes it of what was given."""
+
+    place: str
+    """module:NAME, or what only Python can give again."""
+    module: Any
+    """Of Flax."""
+
+
+@dataclass(frozen=True)
 class AgentConfig:
     """How an agent acts and what it regresses on. 0 and "auto" are filled in from the network (`NETWORK_DEFAULTS`)."""
 
@@ -91,9 +101,10 @@ class AgentConfig:
 
     discount: float = 0.99
     """γ."""
-    network: str | Callable[[], Any] = "auto"
+    network: str | Callable[..., Any] | OwnNetwork = "auto"
     """The trunk of Q: dense layers (mlp), MinAtar's small convolutional network (minatar), that of Mnih et al. 2015 (nature),
-    or your own: what makes a Flax module, observations (batch, …) -> features (batch, D), as module:NAME or from Python."""
+    or your own Flax module, observations (batch, …) -> features (batch, D): as module:NAME of its class or of a function that
+    makes it, or these from Python, or the module itself."""
     hidden: tuple[int, ...] = (64, 64)
     """Layers of the mlp."""
     optimiser: Literal["auto", "rmsprop", "adam"] = "auto"
@@ -132,7 +143,7 @@ class AgentConfig:
             if not low <= value <= high:
                 raise UsageError(f"{name}={value!r}: {why}")
         named = isinstance(self.network, str) and (self.network in NETWORKS or ":" in self.network)
-        if not named and not callable(self.network):
+        if not named and not callable(self.network) and not isinstance(self.network, OwnNetwork):
             raise UsageError(
                 f"network={self.network!r}: choose one of {', '.join(NETWORKS)}, or your own, module:NAME of a Flax module"
             )
@@ -289,8 +300,11 @@ def difference(config: AgentConfig) -> str:
 
 def as_fields(config: AgentConfig) -> dict[str, Any]:
     """For a file: a network of one's own by its name."""
-    network = config.network if isinstance(config.network, str) else place_of(config.network)
-    return {**dataclasses.asdict(config), "network": network}
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    network = config.network
+    if not isinstance(network, str):
+        fields["network"] = network.place if isinstance(network, OwnNetwork) else place_of(network)
+    return fields
 
 
 def parse_overrides(words: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:

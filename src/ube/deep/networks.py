@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -12,11 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ube.errors import UsageError, words
-from ube.places import imported, missing, place_of
-
-OwnTrunk = Callable[[], Any]
-"""A class of Flax modules, or a function that makes one."""
+from ube.deep.config import OwnNetwork
+from ube.errors import UsageError, brief, words
+from ube.places import OBJECT, imported, missing, place_of
 
 
 class MLP(nn.Module):
@@ -159,68 +158,84 @@ def default_network(shape: tuple[int, ...]) -> str:
     return "nature" if min(shape[:2]) >= 36 else "minatar"
 
 
-def make_trunk(network: str | OwnTrunk, hidden: tuple[int, ...]) -> nn.Module:
-    if callable(network):
-        return _own(network)
+def make_trunk(network: Any, hidden: tuple[int, ...]) -> nn.Module:
+    """network: of ours, or what `found_network` gave."""
+    if isinstance(network, OwnNetwork):
+        return network.module
     return MLP(hidden) if network == "mlp" else MinAtarCNN() if network == "minatar" else NatureCNN()
 
 
-def found_network(network: str | OwnTrunk) -> str | OwnTrunk:
-    """module:NAME -> what it stands for, which runs that module; all else stays."""
-    if not isinstance(network, str) or ":" not in network:
+def found_network(network: Any) -> str | OwnNetwork:
+    """A network of ours stays its name. One's own is given as module:NAME, which is imported, or as what that stands for."""
+    if isinstance(network, OwnNetwork) or (isinstance(network, str) and ":" not in network):
         return network
-    found = imported(network, "my_module:MyTrunk")
-    if found is None:
-        raise missing(network)
-    if not callable(found):
-        raise UsageError(
-            f"network={network}: it is {type(found).__name__}; give a class or a function that makes a module"
-        )
-    return found
-
-
-def _own(network: OwnTrunk) -> nn.Module:
-    name = place_of(network)
-    if isinstance(network, nn.Module):
-        raise UsageError(
-            f"network={name} is made already: give its class, or a function of no arguments that makes it, so that it can be "
-            "made again"
-        )
+    source, place = network, ""
+    if isinstance(network, str):
+        source, place = imported(network, "my_module:MyTrunk"), network
+        if source is None:
+            raise missing(network)
+        if not callable(source):
+            raise UsageError(
+                f"network={network}: it is {type(source).__name__}; give a class or a function that makes one"
+            )
+    name = place or place_of(source)
     try:
-        trunk = network()
-    except Exception as error:
+        module = source if isinstance(source, nn.Module) else source()
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"network={name} cannot be made without arguments ({words(error)}): give its fields defaults, or a function that "
             "makes it"
         ) from error
-    if not isinstance(trunk, nn.Module):
-        raise UsageError(f"network={name} gave {type(trunk).__name__}, which is no flax.linen.Module")
-    return trunk
+    if not isinstance(module, nn.Module):
+        raise UsageError(f"network={name} gave {type(module).__name__}, which is no flax.linen.Module")
+    try:
+        hash(module)
+    except TypeError as error:
+        raise UsageError(f"network={name}: its fields cannot be compared ({words(error)}); make lists tuples") from None
+    return OwnNetwork(name if ":" in name else _described(module), module)
+
+
+def _described(module: nn.Module) -> str:
+    """What only Python can give again, by its kind and its fields."""
+    fields = {f.name: getattr(module, f.name) for f in dataclasses.fields(module) if f.name not in ("parent", "name")}
+    return f"{OBJECT}{type(module).__name__}({', '.join(f'{name}={brief(value)}' for name, value in fields.items())})"
 
 
 @functools.lru_cache(maxsize=64)
-def n_features(network: str | OwnTrunk, hidden: tuple[int, ...], shape: tuple[int, ...]) -> int:
+def n_features(network: Any, hidden: tuple[int, ...], shape: tuple[int, ...]) -> int:
     """D, of what the trunk makes of observations; raises where it is not one that can be trained here."""
-    trunk, x = make_trunk(network, hidden), jax.ShapeDtypeStruct((2, *shape), jnp.float32)
-    name = network if isinstance(network, str) else place_of(network)
+    trunk = make_trunk(network, hidden)
+    name = network.place if isinstance(network, OwnNetwork) else network
+
+    def batch(size: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((size, *shape), jnp.float32)
+
     try:
-        variables = jax.eval_shape(trunk.init, jax.random.key(0), x)
+        variables = jax.eval_shape(trunk.init, jax.random.key(0), batch(1))
         if own_state := sorted(variables.keys() - {"params"}):
             raise UsageError(
                 f"network={name} keeps a state of its own ({', '.join(own_state)}), as BatchNorm does: use layers without, "
                 "such as LayerNorm"
             )
-        seen = jax.eval_shape(trunk.apply, variables, x)
+        seen = jax.eval_shape(trunk.apply, variables, batch(3))
     except UsageError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
-            f"network={name} cannot read observations {shape} of this environment ({words(error)})"
+            f"network={name} cannot read observations {shape} of this environment ({words(error)}); it must take a batch of "
+            "any size, and nothing else: no flags, no randomness"
         ) from error
-    if getattr(seen, "dtype", None) != jnp.float32 or len(seen.shape) != 2 or len(seen) != 2:
+    for leaf in jax.tree.leaves(variables):
+        if leaf.dtype != jnp.float32 or not leaf.shape:
+            raise UsageError(
+                f"network={name} has a parameter of {leaf.dtype}, shape {leaf.shape}: parameters are float32, of "
+                "shape (1,) at least"
+            )
+    if getattr(seen, "dtype", None) != jnp.float32 or len(seen.shape) != 2 or len(seen) != 3 or not seen.shape[1]:
         gave = f"{seen.dtype} of shape {seen.shape}" if hasattr(seen, "dtype") else type(seen).__name__
         raise UsageError(
-            f"network={name}: features are float32 of shape (batch, D), but for a batch of 2 it gave {gave}"
+            f"network={name}: features are float32 of shape (batch, D), but for a batch of 3 it gave {gave}; reshape them, "
+            "or end with .astype(jnp.float32)"
         )
     return seen.shape[1]
 

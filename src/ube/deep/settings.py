@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ube.deep.config import NETWORK_DEFAULTS, AgentConfig
-from ube.deep.networks import SMALLEST, default_network, n_features
+from ube.deep.config import NETWORK_DEFAULTS, AgentConfig, OwnNetwork
+from ube.deep.networks import SMALLEST, default_network, found_network, n_features
 from ube.envs.contract import HostedEnvironment, Interface
 from ube.errors import UsageError
 
@@ -52,8 +52,8 @@ _FILLED = ("epsilon_steps", "warmup", "learning_rate")
 
 def filled(config: AgentConfig, env: Interface, steps: int | None = None) -> AgentConfig:
     """The config with every 0 and "auto" decided by the environment, and by how long the run will be where that counts."""
-    network = default_network(env.observation_shape) if config.network == "auto" else config.network
-    if callable(network):
+    network = default_network(env.observation_shape) if config.network == "auto" else found_network(config.network)
+    if isinstance(network, OwnNetwork):
         n_features(network, config.hidden, env.observation_shape)
     elif network != "mlp" and len(env.observation_shape) != 3:
         raise UsageError(
@@ -83,7 +83,7 @@ def filled(config: AgentConfig, env: Interface, steps: int | None = None) -> Age
 
 def like_network(network: Any, env: Interface) -> str:
     """Whose defaults it takes: its own, or those of the network that the observation would have got."""
-    return default_network(env.observation_shape) if callable(network) else network
+    return default_network(env.observation_shape) if isinstance(network, OwnNetwork) else network
 
 
 def _most(env: HostedEnvironment, config: AgentConfig, auto: dict[str, Any], steps: int | None) -> dict[str, int]:

@@ -11,10 +11,9 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ube.deep.config import NETWORK_DEFAULTS, AgentConfig, agent_config, as_fields
+from ube.deep.config import NETWORK_DEFAULTS, AgentConfig, OwnNetwork, agent_config, as_fields
 from ube.deep.hosted_session import CHUNK as HOSTED_CHUNK
 from ube.deep.hosted_session import HostedSession
-from ube.deep.networks import found_network
 from ube.deep.protocols import with_protocol
 from ube.deep.session import CHUNK, Session
 from ube.deep.settings import filled, like_network
@@ -96,7 +95,7 @@ class Plan:
     @property
     def own_network(self) -> Any:
         """None where it is one of ours."""
-        return self.config.network if callable(self.config.network) else None
+        return self.config.network if isinstance(self.config.network, OwnNetwork) else None
 
     @property
     def chunk(self) -> int:
@@ -129,7 +128,6 @@ def planned(
     """begun: config.json of the run that goes on, whose measurements and defaults stay as they were."""
     check_seed(seed)
     asked = agent_config(agent, overrides)
-    asked = dataclasses.replace(asked, network=found_network(asked.network))
     env_args = env_args or {}
     if isinstance(env, str) and env.startswith(ATARI):
         env_args, asked = with_protocol(protocol, env_args, asked, overrides or {})

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from ube.deep import watching
-from ube.deep.config import AgentConfig, agent_config
+from ube.deep.config import AgentConfig, OwnNetwork, agent_config
 from ube.deep.hosted_session import HostedSession, Stopped
 from ube.deep.learner import LearnerState
 from ube.deep.networks import found_network
@@ -199,6 +199,8 @@ def _is_best(played: dict[str, Evaluation], directory: RunDirectory) -> bool:
     """Of all evaluations so far, by mean return: greedy where both policies play."""
     if not played:
         return False
+    if not (directory.path / BEST).exists():
+        return True
     policy, games = next(iter(played.items()))
     rows = directory.columns("evaluations")
     before = rows["policy"] == policy if rows else np.zeros(0, bool)
@@ -327,10 +329,9 @@ class Run:
         """As it was at the end of training, or at its `best` evaluation."""
         name = BEST if self.best else STATE
         if self.best and not (self.path / BEST).exists():
-            raise UsageError(
-                f"{self.path} keeps no best agent, only the last: it was not evaluated while it trained (runs compiled as a "
-                "whole are not; for others, see evaluation_policy)"
-            )
+            never = "it was not evaluated while it trained (compiled runs are not; for others, see evaluation_policy)"
+            why = f"{BEST} is gone" if self.evaluations else never
+            raise UsageError(f"{self.path} keeps no best agent, only the last: {why}")
         session = self.plan().session()
         try:
             loaded = self.directory.load_state(session.like_kept(), name)
@@ -358,30 +359,31 @@ class Run:
             raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r}); {NOT_A_RUN}") from None
 
     def _network(self, name: Any) -> Any:
-        if self.network is not None or not isinstance(name, str):
-            return self.network or name
-        if name.startswith(OBJECT):
+        if self.network is None:
+            return self._known("has the network", name, "network")
+        given = self.network.place if isinstance(self.network, OwnNetwork) else self.network
+        by_place = not str(name).startswith(OBJECT) and not given.startswith(OBJECT)
+        if by_place and name != given:
             raise UsageError(
-                f"{self.path} has the network {name}, which only Python can give again: ube.load(path, network=…)"
+                f"{self.path} has the network {_short(name)}, not {given}: give that, or none if it is ours"
             )
-        if ":" in name:
-            raise UsageError(
-                f"{self.path} has the network {name}, and a file may not choose which module is run: give it again "
-                f"(--network {name}, or ube.load(path, network={name!r}))"
-            )
-        return name
+        return self.network
 
     def _made(self, name: str, env_args: dict[str, Any]) -> Environment | HostedEnvironment:
-        if name.startswith(OBJECT):
+        return made_from(self._known("was trained in", name, "env"), env_args)
+
+    def _known(self, what: str, name: Any, option: str) -> Any:
+        """What a file may name: nothing that runs code of its choice."""
+        if isinstance(name, str) and name.startswith(OBJECT):
             raise UsageError(
-                f"{self.path} was trained in {name}, which only Python can give again: ube.load(path, env=…)"
+                f"{self.path} {what} {_short(name)}, which only Python can give again: ube.load(path, {option}=…)"
             )
-        if ":" in name:
+        if isinstance(name, str) and ":" in name:
             raise UsageError(
-                f"{self.path} was trained in {name}, and a file may not choose which module is run: give it again "
-                f"(--env {name}, or ube.load(path, env={name!r}))"
+                f"{self.path} {what} {_short(name)}, and a file may not choose which module is run: give it again "
+                f"(--{option} {_short(name)}, or ube.load(path, {option}={_short(name)!r}))"
             )
-        return made_from(name, env_args)
+        return name
 
     def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
         """Plays without learning: `policy` is "greedy" (but for ε = epsilon_evaluation) or "own", the agent's."""
@@ -535,6 +537,11 @@ class TrainedAgent:
         if episodes < 1:
             raise UsageError(f"episodes={episodes}: at least 1")
         return self.session.play(self.state, episodes, own=policy == "own", seed=seed)
+
+
+def _short(name: Any) -> str:
+    text = str(name)
+    return text if len(text) < 200 else f"{text[:196]} …"
 
 
 def _check_policy(policy: str) -> None:

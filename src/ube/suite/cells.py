@@ -163,6 +163,8 @@ def _check_modules(suite: Suite, modules: tuple[str, ...], path: Path) -> None:
     for cell in suite.cells:
         for place in (cell.env.removeprefix("gym/"), cell.overrides.get("network", "")):
             module, colon, _ = place.partition(":")
+            if colon and not module:
+                raise UsageError(f"{path} asks for {place}: write module:NAME")
             if colon and module not in modules:
                 raise UsageError(
                     f"{path} asks for {place}, and a file may not choose which module is run: if you trust {module!r}, say "
