@@ -61,6 +61,7 @@ bench: $(READY) ## measure solvers and training loops; PEERS=PYTHON with their p
 	$(BIN)/python -m benchmarks.training_rate --out docs/results/benchmarks/training_rate.json $(if $(PEERS),--peers $(PEERS))
 	$(BIN)/python -m benchmarks.suite_rate --out docs/results/benchmarks/suite_rate.json
 	$(BIN)/python -m benchmarks.atari_rate --out docs/results/benchmarks/atari_rate.json $(if $(PEERS),--peers $(PEERS))
+	$(BIN)/python -m benchmarks.checkpoint_cost --out docs/results/benchmarks/checkpoint_cost.json
 
 docs: $(READY) ## build the documentation as a site, site/index.html
 	$(BIN)/mkdocs build --strict
