@@ -187,6 +187,15 @@ def test_measured_speed() -> None:
     assert f"by the median {number(one)} and {number(two)} of SciPy's" in README
 
 
+def test_what_a_checkpoint_costs() -> None:
+    cost = json.loads((ROOT / "docs" / "results" / "benchmarks" / "checkpoint_cost.json").read_text())
+    assert all(demand["met"] for demand in cost["demands"])
+    worst = max(cost["later_seconds"])
+    said = f"takes {cost['first_seconds']:.1f} s, and each later one at most {worst:.1f} s, "
+    said += f"{100 * worst / cost['seconds_between']:.2f} % of the ten minutes"
+    assert said in " ".join((ROOT / "docs" / "atari.md").read_text().split())
+
+
 def test_the_five_lines_run() -> None:
     code = README.split("```python")[1].split("```")[0]
     scope: dict[str, Any] = {}
