@@ -11,6 +11,7 @@ three ways, and must be told apart by its mode:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,7 +165,8 @@ class VectorGames:
         if self.hangs and isinstance(self.env.unwrapped, AsyncVectorEnv):
             for process in self.env.unwrapped.processes:
                 process.kill()
-            self.env.close(terminate=True)  # it would wait for an answer
+            with warnings.catch_warnings(action="ignore"):  # that it is still at it
+                self.env.close(terminate=True)  # it would wait for an answer
         elif self.owned and not self.hangs:
             self.env.close()
 
