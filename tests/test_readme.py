@@ -187,6 +187,19 @@ def test_measured_speed() -> None:
     assert f"by the median {number(one)} and {number(two)} of SciPy's" in README
 
 
+def test_what_is_said_of_the_rate_on_atari() -> None:
+    rates = json.loads((ROOT / "docs" / "results" / "benchmarks" / "atari_rate.json").read_text())["rates"]
+    best = {name: rate["best"] for name, rate in rates.items()}
+    text = " ".join((ROOT / "docs" / "atari.md").read_text().split())
+    dqn = best["dqn"]
+    assert (
+        f"`dqn` makes {dqn:.0f} decisions a second, {dqn / best['plain PyTorch']:.2f} times the plain PyTorch" in text
+    )
+    assert f"{dqn / best['SB3']:.2f} times Stable-Baselines3" in text
+    for agent in ("ube-1step", "ube-nstep", "ube-deep"):
+        assert f"`{agent}` {best[agent] / dqn:.2f}" in text
+
+
 def test_what_a_checkpoint_costs() -> None:
     cost = json.loads((ROOT / "docs" / "results" / "benchmarks" / "checkpoint_cost.json").read_text())
     assert all(demand["met"] for demand in cost["demands"])
