@@ -18,14 +18,17 @@ class RunError(RuntimeError):
 
 def brief(value: object) -> str:
     """A value in a message of one line, however large it is."""
-    words = " ".join(repr(value).split())
-    return words if len(words) < 80 else f"{words[:76]} …"
+    return cut(" ".join(repr(value).split()), 80)
+
+
+def cut(text: str, most: int) -> str:
+    """So many letters of it."""
+    return text if len(text) < most else f"{text[: most - 4]} …"
 
 
 def words(error: BaseException) -> str:
     """An error of somebody else's code, in one line."""
-    line = f"{type(error).__name__}: {error}".strip(": \n").splitlines()[0]
-    return line if len(line) < 400 else f"{line[:396]} …"
+    return cut(f"{type(error).__name__}: {error}".strip(": \n").splitlines()[0], 400)
 
 
 def plain(text: str) -> str:

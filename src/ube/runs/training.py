@@ -24,7 +24,7 @@ from ube.deep.session import Episodes, Evaluation, Session, in_rewards
 from ube.deep.watching import Episode
 from ube.envs import Environment, HostedEnvironment
 from ube.envs.gymnasium_games import STEP_TIMEOUT
-from ube.errors import RunError, UsageError, brief
+from ube.errors import RunError, UsageError, brief, cut
 from ube.files import to_json
 from ube.machine import check_room
 from ube.places import OBJECT
@@ -365,7 +365,7 @@ class Run:
         by_place = not str(name).startswith(OBJECT) and not given.startswith(OBJECT)
         if by_place and name != given:
             raise UsageError(
-                f"{self.path} has the network {_short(name)}, not {given}: give that, or none if it is ours"
+                f"{self.path} has the network {cut(str(name), 200)}, not {given}: give that, or none if it is ours"
             )
         return self.network
 
@@ -374,14 +374,17 @@ class Run:
 
     def _known(self, what: str, name: Any, option: str) -> Any:
         """What a file may name: nothing that runs code of its choice."""
-        if isinstance(name, str) and name.startswith(OBJECT):
+        if not isinstance(name, str):
+            return name
+        shown = cut(name, 200)
+        if name.startswith(OBJECT):
             raise UsageError(
-                f"{self.path} {what} {_short(name)}, which only Python can give again: ube.load(path, {option}=…)"
+                f"{self.path} {what} {shown}, which only Python can give again: ube.load(path, {option}=…)"
             )
-        if isinstance(name, str) and ":" in name:
+        if ":" in name:
             raise UsageError(
-                f"{self.path} {what} {_short(name)}, and a file may not choose which module is run: give it again "
-                f"(--{option} {_short(name)}, or ube.load(path, {option}={_short(name)!r}))"
+                f"{self.path} {what} {shown}, and a file may not choose which module is run: give it again "
+                f"(--{option} {shown}, or ube.load(path, {option}={shown!r}))"
             )
         return name
 
@@ -537,11 +540,6 @@ class TrainedAgent:
         if episodes < 1:
             raise UsageError(f"episodes={episodes}: at least 1")
         return self.session.play(self.state, episodes, own=policy == "own", seed=seed)
-
-
-def _short(name: Any) -> str:
-    text = str(name)
-    return text if len(text) < 200 else f"{text[:196]} …"
 
 
 def _check_policy(policy: str) -> None:
