@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from faults import driver
+from runs.test_checkpoints import contents
 from ube.runs import load
 
 TESTS = Path(__file__).parents[1]
@@ -104,16 +105,10 @@ def children(pid: int) -> list[int]:
 
 def digest(run: Path) -> str:
     """Of all that a run leaves, its checkpoint included, but for how fast it was."""
-    found = load(run)
-    rows = {name: found.directory.columns(name) for name in ("episodes", "metrics", "evaluations")}
-    rows["metrics"] = {name: column for name, column in rows["metrics"].items() if "per_second" not in name}
-    lists = {name: {key: column.tolist() for key, column in columns.items()} for name, columns in rows.items()}
     last = max((run / "checkpoints").glob("*-*"))
     kept = json.loads((last / "manifest.json").read_text())
-    parts = (repr(lists), kept["step"], kept["files"], kept["segments"])
-    whole = hashlib.sha256((run / "state.safetensors").read_bytes())
-    whole.update(json.dumps(parts, sort_keys=True).encode())
-    return whole.hexdigest()
+    manifest = json.dumps((kept["step"], kept["files"], kept["segments"]), sort_keys=True)
+    return hashlib.sha256(repr((contents(load(run)), manifest)).encode()).hexdigest()
 
 
 def killed_runs(killer: Killer, kind: str, kills: int, each: int = 5) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def contents(run: Run) -> dict[str, Any]:
     rows = {name: run.directory.columns(name) for name in ("episodes", "metrics", "evaluations")}
     rows["metrics"] = {name: column for name, column in rows["metrics"].items() if "per_second" not in name}
     lists = {name: {key: column.tolist() for key, column in columns.items()} for name, columns in rows.items()}
-    return lists | {"state": (run.path / "state.safetensors").read_bytes()}
+    kept = {path.name: path.read_bytes() for path in sorted(run.path.glob("*.safetensors"))}
+    return lists | kept
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
