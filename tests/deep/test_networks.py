@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ube.deep.networks import MinAtarCNN, NatureCNN
+from ube.deep.networks import MinAtarCNN, NatureCNN, product, shifts
 
 
 def randomised(network: Any, x: jax.Array) -> Any:
@@ -60,3 +60,27 @@ def test_the_nature_network_is_three_convolutions_and_a_hidden_layer(shape: tupl
     ]
     for one, other in zip(*map(jax.tree.leaves, gradients), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-3, atol=1e-3 * float(jnp.abs(other).max()))
+
+
+@pytest.mark.parametrize("columns", [3, 40])  # fewer and more than outputs
+def test_products_have_the_gradient_of_a_product(columns: int) -> None:
+    kernel, x, weight = (
+        jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate(((5, 7), (7, columns), (5, columns)))
+    )
+    expected = np.asarray(weight) @ np.asarray(x).T, np.asarray(kernel).T @ np.asarray(weight)
+    found = jax.grad(lambda kernel, x: (weight * product(kernel, x)).sum(), (0, 1))(kernel, x)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_shifts_are_what_each_place_of_the_window_sees_and_their_gradient_adds_up() -> None:
+    x = np.random.default_rng(0).normal(size=(2, 5, 4, 3)).astype(np.float32)
+    weight = np.random.default_rng(1).normal(size=(8, 4, 3, 3)).astype(np.float32)
+    expected, of_x = np.zeros_like(weight), np.zeros_like(x)
+    for i, j, channel, row, column in np.ndindex(2, 2, 2, 4, 3):
+        place = 4 * i + 2 * j + channel
+        expected[place, row, column] = x[channel, row + i, column + j]
+        of_x[channel, row + i, column + j] += weight[place, row, column]
+    np.testing.assert_array_equal(shifts(jnp.asarray(x), 2), expected)
+    found = jax.grad(lambda x: (weight * shifts(x, 2)).sum())(jnp.asarray(x))
+    np.testing.assert_allclose(found, of_x, rtol=1e-6, atol=1e-6)

@@ -41,13 +41,17 @@ def convolved_frames(kernel: jax.Array, bias: jax.Array, x: jax.Array) -> jax.Ar
     rows, columns = height - reach + 1, width - reach + 1
     each = kernel.reshape(filters, reach * reach, channels).swapaxes(0, 1).reshape(-1, channels)
     products = (each @ x.reshape(channels, -1)).reshape(reach, reach, filters, height, width, batch)
-    total = sum(products[i, j, :, i : i + rows, j : j + columns] for i in range(reach) for j in range(reach))
+    total = sum(products[i, j, :, i : i + rows, j : j + columns] for i, j in _window(reach))
     return nn.relu(total + bias[:, :, None, None])
 
 
 def _reach(kernel: jax.Array, x: jax.Array) -> int:
     """Of a square window."""
     return math.isqrt(kernel.shape[1] // x.shape[0])
+
+
+def _window(reach: int) -> list[tuple[int, int]]:
+    return [(i, j) for i in range(reach) for j in range(reach)]
 
 
 def _convolved_forward(kernel: jax.Array, bias: jax.Array, x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
@@ -59,14 +63,49 @@ def _convolved_backward(kept: tuple[jax.Array, ...], of_y: jax.Array) -> tuple[j
     kernel, x, y = kept
     channels, reach, filters = len(x), _reach(kernel, x), len(y)
     of_y = jnp.where(y > 0, of_y, 0.0)
-    before_after = [(i, reach - 1 - i) for i in range(reach)]
-    shifted = [jnp.pad(of_y, ((0, 0), i, j, (0, 0))) for i in before_after for j in before_after]
+    shifted = [jnp.pad(of_y, ((0, 0), (i, reach - 1 - i), (j, reach - 1 - j), (0, 0))) for i, j in _window(reach)]
     each = jnp.stack(shifted).reshape(reach * reach * filters, -1) @ x.reshape(channels, -1).T
     of_kernel = each.reshape(reach * reach, filters, channels).swapaxes(0, 1).reshape(kernel.shape)
     return of_kernel, of_y.sum((1, 2, 3))[:, None], None
 
 
 convolved_frames.defvjp(_convolved_forward, _convolved_backward)
+
+
+@jax.custom_vjp
+def product(kernel: jax.Array, x: jax.Array) -> jax.Array:
+    """kernel @ x, (outputs, inputs) @ (inputs, columns); its gradient by the products that are fast on CPU."""
+    return kernel @ x
+
+
+def _product_backward(kept: tuple[jax.Array, jax.Array], of_y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    kernel, x = kept
+    as_written = jax.lax.optimization_barrier  # XLA would fold the transpositions into the product, which is slower
+    if of_y.shape[1] > len(kernel):
+        return as_written(x @ of_y.T).T, kernel.T @ of_y
+    return of_y @ x.T, as_written(as_written(of_y.T) @ kernel).T
+
+
+product.defvjp(lambda kernel, x: (kernel @ x, (kernel, x)), _product_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def shifts(x: jax.Array, reach: int) -> jax.Array:
+    """x (channels, height, width, batch) from each place of a square window, (reach·reach·channels, rows, columns, batch)."""
+    rows, columns = (side - reach + 1 for side in x.shape[1:3])
+    return jnp.concatenate([x[:, i : i + rows, j : j + columns] for i, j in _window(reach)])
+
+
+def _shifts_backward(reach: int, _: None, of_y: jax.Array) -> tuple[jax.Array]:
+    """Adds each shift in place, where XLA would look up every element in every shift."""
+    _, rows, columns, batch = of_y.shape
+    of_x = jnp.zeros((len(of_y) // reach**2, rows + reach - 1, columns + reach - 1, batch))
+    for (i, j), part in zip(_window(reach), jnp.split(of_y, reach**2), strict=True):
+        of_x = jax.lax.dynamic_update_slice(of_x, of_x[:, i : i + rows, j : j + columns] + part, (0, i, j, 0))
+    return (of_x,)
+
+
+shifts.defvjp(lambda x, reach: (shifts(x, reach), None), _shifts_backward)
 
 
 class ConvolutionalTrunk(nn.Module):
@@ -85,17 +124,16 @@ class ConvolutionalTrunk(nn.Module):
         reach = size // stride
         tall, wide = rows + reach - 1, columns + reach - 1
         x = x[:, : tall * stride, : wide * stride]
-        x = jnp.concatenate([x[:, i::stride, j::stride] for i in range(stride) for j in range(stride)])
+        x = jnp.concatenate([x[:, i::stride, j::stride] for i, j in _window(stride)])
         if frames:
             return convolved_frames(*self.weights(name, size * size * channels, filters), x)
-        shifts = [x[:, i : i + rows, j : j + columns] for i in range(reach) for j in range(reach)]
-        patches = jnp.concatenate(shifts).reshape(size * size * channels, -1)
+        patches = shifts(x, reach).reshape(size * size * channels, -1)
         return self.dense(name, patches, filters).reshape(filters, rows, columns, batch)
 
     def dense(self, name: str, x: jax.Array, width: int) -> jax.Array:
         """relu of a linear layer on columns, (inputs, …) -> (width, …)."""
         kernel, bias = self.weights(name, x.shape[0], width)
-        return nn.relu(kernel @ x + bias)
+        return nn.relu(product(kernel, x) + bias)
 
     def weights(self, name: str, inputs: int, outputs: int) -> tuple[jax.Array, jax.Array]:
         kernel = self.param(f"{name}kernel", nn.initializers.lecun_normal(-1, -2), (outputs, inputs))
