@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jax
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Of glibc's mallopt."""
 
 
@@ -30,3 +30,4 @@ def set_up_jax() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 32 * 2**20)
         libc.mallopt(M_TRIM_THRESHOLD, 2**30)
+        libc.mallopt(M_TOP_PAD, 64 * 2**20)  # else threads but the first give back each heap of so much that is free
