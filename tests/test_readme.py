@@ -188,8 +188,9 @@ def test_measured_speed() -> None:
 
 
 def test_what_is_said_of_the_rate_on_atari() -> None:
-    rates = json.loads((ROOT / "docs" / "results" / "benchmarks" / "atari_rate.json").read_text())["rates"]
-    best = {name: rate["best"] for name, rate in rates.items()}
+    filed = json.loads((ROOT / "docs" / "results" / "benchmarks" / "atari_rate.json").read_text())
+    assert all(demand["met"] for demand in filed["demands"])
+    best = {name: rate["best"] for name, rate in filed["rates"].items()}
     text = " ".join((ROOT / "docs" / "atari.md").read_text().split())
     dqn = best["dqn"]
     assert (
@@ -198,6 +199,10 @@ def test_what_is_said_of_the_rate_on_atari() -> None:
     assert f"{dqn / best['SB3']:.2f} times Stable-Baselines3" in text
     for agent in ("ube-1step", "ube-nstep", "ube-deep"):
         assert f"`{agent}` {best[agent] / dqn:.2f}" in text
+    gradient, targets = (filed["parts"][name] for name in ("gradient and step", "target pass"))
+    fastest = filed["parts"]["product of two 512 x 512 matrices"][1]
+    assert f"takes {gradient[0]:.1f} ms of the round's work at {gradient[1] / fastest:.2f} of this" in text
+    assert f"the target pass {targets[0]:.1f} ms at {targets[1] / fastest:.2f} of it" in text
 
 
 def test_what_a_checkpoint_costs() -> None:
