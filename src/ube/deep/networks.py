@@ -98,7 +98,7 @@ def shifts(x: jax.Array, reach: int) -> jax.Array:
 
 def _shifts_backward(reach: int, _: None, of_y: jax.Array) -> tuple[jax.Array]:
     """Adds each shift in place, where XLA would look up every element in every shift."""
-    _, rows, columns, batch = of_y.shape
+    rows, columns, batch = of_y.shape[1:]
     of_x = jnp.zeros((len(of_y) // reach**2, rows + reach - 1, columns + reach - 1, batch))
     for (i, j), part in zip(_window(reach), jnp.split(of_y, reach**2), strict=True):
         of_x = jax.lax.dynamic_update_slice(of_x, of_x[:, i : i + rows, j : j + columns] + part, (0, i, j, 0))
