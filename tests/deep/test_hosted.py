@@ -1,5 +1,6 @@
 """The loop outside of JAX: against a plain loop of the same learner, on games that end, are cut and lose lives."""
 
+import dataclasses
 import threading
 import time
 from typing import Any
@@ -307,7 +308,7 @@ def three_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("three_at_once")
 def test_games_that_begin_within_the_budget_are_played_to_their_end() -> None:
-    env = HostedEnvironment(**{**ENV.__dict__, "open": Counting})
+    env = dataclasses.replace(ENV, open=Counting, longest=13)
     run = HostedSession(env, agent_config("dqn", SMALL), 0, restart_every=80)
     # Three games side by side, which all end at steps 13, 26, 29 and 39 of each: after 39 decisions, 78, 87, …
     assert run.play(run.learner, steps=39, own=False, seed=1).episode_length.tolist() == [13] * 3
@@ -316,6 +317,21 @@ def test_games_that_begin_within_the_budget_are_played_to_their_end() -> None:
     np.testing.assert_array_equal(played.episode_return, played.episode_length)
     assert run.play(run.learner, 5, own=False, seed=1).episode_length.tolist() == [13] * 5
     assert run.play(run.learner, 8, own=True, seed=1).episode_length.tolist() == [13] * 6 + [3] * 2
+
+
+class Endless(Counting):
+    def step(self, actions: np.ndarray) -> HostedStep:
+        never = np.zeros(self.n_envs, bool)
+        return super().step(actions)._replace(terminated=never, truncated=never)
+
+
+@pytest.mark.usefixtures("three_at_once")
+@pytest.mark.parametrize(("steps", "lengths"), [(1, [30]), (39, [30, 30]), (61, [30] * 3), (91, [30] * 6)])
+def test_games_without_end_leave_little_more_than_the_budget(steps: int, lengths: list[int]) -> None:
+    """No more side by side than the budget has room for."""
+    run = HostedSession(dataclasses.replace(ENV, open=Endless, longest=30), agent_config("dqn", SMALL), 0)
+    assert run.play(run.learner, steps=steps, own=True, seed=1).episode_length.tolist() == lengths
+    assert sum(lengths) <= 2 * steps + 30
 
 
 def test_evaluation_repeats_and_changes_nothing() -> None:

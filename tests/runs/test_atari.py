@@ -1,7 +1,9 @@
 """Atari as a user meets it: one small real run, what is made of it, and bad input. All 57 games: `make test-games`."""
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +13,12 @@ pytest.importorskip("ale_py")
 
 from ube.cli import main
 from ube.deep.config import agent_config
+from ube.deep.networks import n_features
 from ube.deep.protocols import with_protocol
-from ube.envs.atari import GAMES
+from ube.envs.atari import GAMES, _vector_env
 from ube.figures.atari import _rows, _training
-from ube.runs import Run, load
+from ube.runs import Run, Schedule, load
+from ube.runs.plan import planned
 from ube.stats import atari
 
 SMALL = ["replay_size=300", "warmup=40", "batch_size=4", "env.max_frames=200"]
@@ -22,7 +26,7 @@ SMALL = ["replay_size=300", "warmup=40", "batch_size=4", "env.max_frames=200"]
 
 def command(game: str, out: Path, *words: str) -> list[str]:
     asked = ["train", "--env", f"atari/{game}", "--agent", "ube-1step", "--frames", "640", "--out", str(out)]
-    return [*asked, "--evaluate-every", "640", "--evaluation-frames", "4", *words, "--set", *SMALL]
+    return [*asked, "--evaluate-every", "640", "--evaluation-frames", "1600", *words, "--set", *SMALL]
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +130,55 @@ def test_protocols_are_below_what_is_said_explicitly() -> None:
     assert config.warmup == 7
     assert with_protocol("dopamine", {}, ube, {})[1].epsilon_end == 0.0  # its own policy, no ε
     assert with_protocol("mnih2015", {}, dqn, {}) == ({}, dqn)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "sticky", "noops", "n_actions"),
+    [("mnih2015", 0.0, 30, 6), ("machado2018", 0.25, 1, 18), ("dopamine", 0.25, 1, 6)],
+)
+def test_protocols_reach_the_emulator(
+    protocol: str, sticky: float, noops: int, n_actions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    def watched(rom: str, n_envs: int, **choices: Any) -> Any:
+        given.update(choices)
+        return _vector_env(rom, n_envs, **choices)
+
+    monkeypatch.setattr("ube.envs.atari._vector_env", watched)
+    plan = planned(
+        "atari/pong", "dqn", None, 0, frames=400, protocol=protocol, env_args=None, overrides=None, schedule=Schedule()
+    )
+    assert given == {
+        "repeat_action_probability": sticky, "noop_max": noops, "max_num_frames_per_episode": 108_000,
+        "full_action_space": n_actions == 18,
+    }  # fmt: skip
+    assert (plan.env.n_actions, plan.env.longest) == (n_actions, 27_000)  # type: ignore[union-attr]
+
+
+def test_the_paper_learns_as_mnih_et_al_do() -> None:
+    plan = planned(
+        "atari/pong", "ube-nstep", None, 0, frames=400, protocol="mnih2015", env_args=None, overrides=None,
+        schedule=Schedule(),
+    )  # fmt: skip
+    asked = {
+        "network": "nature", "replay_size": 1_000_000, "batch_size": 32, "update_period": 4, "target_period": 2_500,
+        "warmup": 50_000, "epsilon_steps": 1_000_000, "optimiser": "rmsprop", "learning_rate": 0.00025, "discount": 0.99,
+        "reward_clip": 1.0, "beta": 0.01, "n": 150, "u_learning_rate": 0.001, "features": "learned",
+    }  # fmt: skip
+    assert {name: getattr(plan.config, name) for name in asked} == asked
+    assert (plan.schedule.evaluate_every, plan.schedule.evaluation_steps) == (250_000, 125_000)
+    assert n_features("nature", (), plan.env.observation_shape) == 512
+
+
+def test_without_the_extra_its_command_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ale_py.vector_env", None)
+    with pytest.raises(SystemExit) as stop:
+        main(command("pong", tmp_path / "run"))
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "ube: atari/pong needs ale-py: pip install 'ube-rl[atari]'\n"
 
 
 def test_scores_by_hand() -> None:

@@ -285,9 +285,10 @@ class HostedSession:
         `stop` says so.
 
         Several games side by side, each played to its end, so that long ones count as often as short ones. One that goes on
-        for more than `env.longest` decisions counts as it stands.
+        for more than `env.longest` decisions counts as it stands. No more are side by side than the budget has room for if
+        all are that long: at most twice `steps` and one longest game are played.
         """
-        enough = -(-steps // self.env.longest) if steps and self.env.fits_budget else EVALUATION_ENVS
+        enough = -(-steps // self.env.longest) if steps else EVALUATION_ENVS
         n_envs = self.env.n_envs or min(EVALUATION_ENVS, episodes or enough)
         with closing(self.open_games(n_envs)) as games:
             return self._played(games, n_envs, learner, episodes, own, seed, steps, stop)
