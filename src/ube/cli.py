@@ -441,7 +441,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         sys.exit(2)
     except MemoryError as error:
-        print(f"ube: not enough memory ({error}); try a smaller model or method pombu", file=sys.stderr)
+        print(f"ube: not enough memory ({error}); try a smaller model or replay_size, or method pombu", file=sys.stderr)
         sys.exit(2)
 
 

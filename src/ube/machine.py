@@ -29,10 +29,11 @@ def room_needed(replay_size: int, frame_shape: tuple[int, ...] = ATARI_FRAME, dt
 
 
 def check_room(replay_size: int, frame_shape: tuple[int, ...], dtype: Any, out: Path) -> None:
-    """Raises where memory or disk would run out."""
+    """Raises where memory or disk would run out. What a run that goes on has written already counts as room."""
     needed = room_needed(replay_size, frame_shape, dtype)
     remedy = f"--set replay_size=N with fewer than {replay_size:,}"
-    memory, disk = free_memory(), free_disk(out)
+    written = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    memory, disk = free_memory(), free_disk(out) + written
     if memory is not None and needed.memory > memory:
         raise UsageError(
             f"replay_size={replay_size} needs {gigabytes(needed.memory)} of memory, and {gigabytes(memory)} are free: "

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from deep.tiny import SMALL as SMALL_SEA
 from ube import RunError, UsageError
 from ube.deep.frames import FrameReplay
 from ube.deep.hosted_session import HostedSession
-from ube.machine import free_memory
+from ube.machine import free_memory, room_needed
 from ube.runs import Progress, Run, Schedule, checkpoints, load, train
 from ube.runs.checkpoints import Checkpoints
 
@@ -320,6 +321,33 @@ def test_too_little_memory_and_disk_are_said_before_the_start(tmp_path: Path, mo
     with pytest.raises(UsageError, match=r"need 11\.8 GB of disk, and 2\.0 GB are free in .*run: .*, or another place"):
         trained(tmp_path / "run", overrides=big)
     assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    with pytest.raises(UsageError, match=r"need 11\.8 GB of disk, and 2\.0 GB"):
+        trained(tmp_path / "run", overrides=big)
+
+
+def test_a_run_that_goes_on_needs_room_but_for_what_it_has_written(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = sum(path.stat().st_size for path in stopped.rglob("*") if path.is_file())
+    needed = room_needed(SMALL["replay_size"], ENV.frame_shape, ENV.observation_dtype)
+    monkeypatch.setattr("ube.machine.free_memory", lambda: needed.memory - 1)
+    with pytest.raises(UsageError, match="of memory, and"):
+        trained(stopped, resume=True)
+    monkeypatch.setattr("ube.machine.free_memory", lambda: needed.memory)
+    for missing, enough in ((1, False), (0, True)):
+        free = needed.disk - written - missing
+        monkeypatch.setattr("ube.machine.free_disk", lambda out, free=free: free)
+        with nullcontext() if enough else pytest.raises(UsageError, match="of disk, and"):
+            trained(stopped, resume=True)
+
+
+def test_a_run_does_not_go_on_to_less_than_it_has_done(stopped: Path) -> None:
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(UsageError, match=r"steps=120: .*run has come to step 160 already; ask for more"):
+        trained(stopped, 120, resume=True)
+    assert before == {path: path.read_bytes() for path in before}
+    assert trained(stopped, 200, resume=True).config["steps"] == 200
 
 
 def test_ctrl_c_stops_after_the_chunk_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def read_arrays(path: Path, wanted: dict[str, Any]) -> dict[str, np.ndarray]:
     try:
         return _read(path, wanted)
     except FileNotFoundError:
-        raise UsageError(f"{path} is not there: the run did not come to its end") from None
+        raise UsageError(f"{path} is not there: the run did not come to its end; go on with it (--resume)") from None
     except (SafetensorError, OSError) as error:
         refuse(path, str(error), "train the run again")
 

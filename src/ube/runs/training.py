@@ -105,7 +105,7 @@ def train(
     steps, schedule, hosted, made = plan.steps, plan.schedule, plan.hosted, plan.env
     session, chunk = plan.session(), chunk or plan.chunk
     content = plan.content(chunk)
-    if isinstance(made, HostedEnvironment) and not path.exists():
+    if isinstance(made, HostedEnvironment):
         check_room(session.config.replay_size, made.frame_shape, made.observation_dtype, path)
     with RunDirectory.locked(path) as directory, gently(say) as interrupted:
         checkpoints = Checkpoints(path)
@@ -119,7 +119,7 @@ def train(
                 say(f"{path} is finished")
                 session.close()
                 return Run(directory, plan.source, plan.own_network)
-            _go_on(session, directory, checkpoints, say)
+            _go_on(session, directory, checkpoints, steps, say)
             directory.note_start(content["versions"], steps)
         try:
             _learn(session, directory, checkpoints, steps, chunk, schedule, callback, interrupted)
@@ -243,7 +243,9 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return leaves
 
 
-def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, say: Any) -> None:
+def _go_on(
+    session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, steps: int, say: Any
+) -> None:  # fmt: skip
     def check(facts: dict[str, Any]) -> None:
         if facts.get("run", own) != own:
             raise Damaged("it is of another run: this one was begun with other values")
@@ -261,8 +263,10 @@ def _go_on(session: Session | HostedSession, directory: RunDirectory, checkpoint
         directory.cut_back({})
         return
     tree, facts = found
-    directory.cut_back(facts.get("sizes", {}))
     session.restore(tree)
+    if steps < min(session.step, directory.config["steps"]):
+        raise UsageError(f"steps={steps}: {directory.path} has come to step {session.step} already; ask for more")
+    directory.cut_back(facts.get("sizes", {}))
     say(f"going on from step {session.step:,}")
 
 
