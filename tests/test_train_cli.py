@@ -1,14 +1,18 @@
 """`ube train`, `evaluate`, `agents` and `envs` as a user meets them."""
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from ube.cli import main
+from ube.cli import _live, main
 from ube.deep.config import PRESETS
 from ube.errors import RunError
+from ube.runs import Progress
+from ube.runs.training import Episodes
 
 SMALL = ["hidden=8", "replay_size=100", "batch_size=4", "warmup=10", "env.size=4"]
 
@@ -156,3 +160,18 @@ def test_a_run_that_stops_exits_with_1(
         train(tmp_path / "run", "--set", *SMALL)
     assert stop.value.code == 1
     assert "ube: the run diverged before step 7: lower learning_rate\n" in capsys.readouterr().err
+
+
+def test_on_a_terminal_a_bar_shows_the_numbers_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr("ube.cli.Console", lambda **more: Console(file=screen, force_terminal=True, width=150))
+    empty = Episodes(*(np.zeros(0) for _ in Episodes._fields))
+    with _live() as (move, say):
+        first = {"return": 7.0, "q": 0.5, "u": 0.25, "loss": 0.125, "frames_per_second": 812.0}
+        move(Progress(10, 40, first, empty, agent=None))  # type: ignore[arg-type]
+        move(Progress(20, 40, {"q": 0.75}, empty, agent=None))  # type: ignore[arg-type]
+        say("going on from step 10")
+    shown = screen.getvalue()
+    assert "going on from step 10" in shown
+    for words in ("10/40", "return 7  q 0.5  u 0.25  loss 0.125  frames/s 812", "20/40", "return 7  q 0.75  u 0.25"):
+        assert words in shown

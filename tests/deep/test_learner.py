@@ -300,3 +300,15 @@ def test_members_of_an_ensemble_differ_and_see_different_data() -> None:
     assert set(np.unique(mask)) == {0.0, 1.0}
     assert mask.mean() == pytest.approx(0.5, abs=0.07)
     assert np.abs(np.corrcoef(mask.T) - np.eye(10)).max() < 0.5
+
+
+def test_rmsprop_is_centred_and_its_epsilon_is_that_of_a_summed_loss() -> None:
+    config = dataclasses.replace(session("dqn").config, optimiser="rmsprop", batch_size=32)
+    optimiser = Learner(config, SEA).q_optimiser
+    state = optimiser.init(jnp.zeros(1))
+    mean = square = 0.0
+    for gradient in (0.3, -0.002, 0.01):
+        mean, square = 0.95 * mean + 0.05 * gradient, 0.95 * square + 0.05 * gradient**2
+        step, state = optimiser.update(jnp.array([gradient]), state)
+        expected = 32 * gradient / (32**2 * (square - mean**2) + 0.01) ** 0.5  # Mnih et al. 2015, on the sum over 32
+        np.testing.assert_allclose(step, [expected], rtol=1e-4)
