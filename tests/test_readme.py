@@ -69,6 +69,10 @@ TABLE = [
         (f"MinAtar's {game}", "minatar", metric, {"env": f"{game}-MinAtar"}, {a: {} for a in PRESETS})
         for game, metric in (("Breakout", "training_return"), ("SpaceInvaders", "evaluation_return"))
     ),
+    *(
+        (start, "atari-dopamine", "training_return", {"game": game}, {"dqn": {}, "dopamine, public": {}})
+        for start, game in (("Atari, our `dqn` in its first million frames", "breakout"), ("the same: Pong", "pong"))
+    ),
 ]  # fmt: skip
 
 
@@ -203,6 +207,27 @@ def test_what_is_said_of_the_rate_on_atari() -> None:
     fastest = filed["parts"]["product of two 512 x 512 matrices"][1]
     assert f"takes {gradient[0]:.1f} ms of the round's work at {gradient[1] / fastest:.2f} of this" in text
     assert f"the target pass {targets[0]:.1f} ms at {targets[1] / fastest:.2f} of it" in text
+
+
+def test_our_dqn_lies_within_the_spread_of_the_public_seeds() -> None:
+    filed = json.loads((ROOT / "docs" / "results" / "atari-dopamine" / "results.json").read_text())
+    assert (filed["settings"]["seeds"], filed["settings"]["games"]) == (1, ["breakout", "pong"])
+    text = " ".join((ROOT / "docs" / "atari.md").read_text().split())
+    for game in ("breakout", "pong"):
+        assert value("atari-dopamine", "dqn", "seeds_within_public_spread", game=game, frames=1_000_000) == "1"
+        ours, public = (
+            value("atari-dopamine", agent, "training_return", game=game) for agent in ("dqn", "dopamine, public")
+        )
+        assert f"{game.title()} {ours}, public {public}" in text
+    pong = {
+        row["agent"]: row
+        for row in filed["summary"]
+        if row["setting"]["game"] == "pong" and row["metric"] == "training_return"
+    }
+    ends = f"{pong['dqn']['value']:.2f} near its upper end, {pong['dopamine, public']['high']:.2f}"
+    assert f"Pong with {ends}" in text
+    first = [filed["data"]["curves"][game]["dqn"]["mean"][0] for game in ("breakout", "pong")]
+    assert f"our first twentieth, all of it random, scores {first[0]:.2f} and {first[1]:.1f}" in text
 
 
 def test_what_a_checkpoint_costs() -> None:
