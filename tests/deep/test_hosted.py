@@ -324,6 +324,9 @@ class Endless(Counting):
         never = np.zeros(self.n_envs, bool)
         return super().step(actions)._replace(terminated=never, truncated=never)
 
+    def restart(self, env: int) -> np.ndarray:
+        return self.draw(env)
+
 
 @pytest.mark.usefixtures("three_at_once")
 @pytest.mark.parametrize(("steps", "lengths"), [(1, [30]), (39, [30, 30]), (61, [30] * 3), (91, [30] * 6)])
