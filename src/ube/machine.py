@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +33,7 @@ def check_room(replay_size: int, frame_shape: tuple[int, ...], dtype: Any, out: 
     """Raises where memory or disk would run out. What a run that goes on has written already counts as room."""
     needed = room_needed(replay_size, frame_shape, dtype)
     remedy = f"--set replay_size=N with fewer than {replay_size:,}"
-    written = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
-    memory, disk = free_memory(), free_disk(out) + written
+    memory, disk = free_memory(), free_disk(out) + _written(out)
     if memory is not None and needed.memory > memory:
         raise UsageError(
             f"replay_size={replay_size} needs {gigabytes(needed.memory)} of memory, and {gigabytes(memory)} are free: "
@@ -44,6 +44,16 @@ def check_room(replay_size: int, frame_shape: tuple[int, ...], dtype: Any, out: 
             f"checkpoints with replay_size={replay_size} need {gigabytes(needed.disk)} of disk, and {gigabytes(disk)} are "
             f"free in {out}: {remedy}, or another place (--out)"
         )
+
+
+def _written(out: Path) -> int:
+    """Bytes of all files in it that can be seen: another process may be removing some."""
+    total = 0
+    for folder, _, names in os.walk(out):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
 
 
 def free_disk(out: Path) -> float:

@@ -56,21 +56,24 @@ def test_an_evaluation_does_not_keep_a_run_from_stopping(tmp_path: Path, monkeyp
     """It may take half an hour; what was learned before it is kept, and it is the first thing when the run goes on."""
     from deep.test_hosted import Corridors
 
-    whole, step, decisions = trained(tmp_path / "whole"), Corridors.step, 0
+    eight = Schedule(
+        evaluate_every=80, evaluation_steps=800, checkpoint_minutes=1e-9
+    )  # side by side, 100 rounds and a few
+    whole, step, decisions = trained(tmp_path / "whole", schedule=eight), Corridors.step, 0
 
     def slow(self: Corridors, actions: Any) -> Any:
         nonlocal decisions
         decisions += self.n_envs == 8  # an evaluation's
-        if decisions == 20:  # by the second policy
+        if decisions == 120:  # by the second policy
             os.kill(os.getpid(), signal.SIGTERM)
         return step(self, actions)
 
     monkeypatch.setattr(Corridors, "step", slow)
     with pytest.raises(Terminated):
-        trained(tmp_path / "run")
-    assert (decisions, int(folders(tmp_path / "run")[-1].name[:12])) == (20, 80)
+        trained(tmp_path / "run", schedule=eight)
+    assert (decisions, int(folders(tmp_path / "run")[-1].name[:12])) == (120, 80)
     assert not (tmp_path / "run" / "evaluations.jsonl").exists()
-    assert same(contents(trained(tmp_path / "run", resume=True)), contents(whole))
+    assert same(contents(trained(tmp_path / "run", resume=True, schedule=eight)), contents(whole))
 
 
 def test_the_second_ctrl_c_stops_at_once() -> None:
