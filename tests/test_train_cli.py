@@ -173,8 +173,5 @@ def test_on_a_terminal_a_bar_shows_the_numbers_of_the_run(monkeypatch: pytest.Mo
         say("going on from step 10")
     shown = screen.getvalue()
     assert "going on from step 10" in shown
-    for words in (
-        "20/40",
-        "return 7  q 0.75  u 0.25  loss 0.125  frames/s 812",
-    ):  # no episode ended in the second chunk
-        assert words in shown
+    assert "20/40" in shown
+    assert "return 7  q 0.75  u 0.25  loss 0.125  frames/s 812" in shown  # what the second chunk lacks is the first's

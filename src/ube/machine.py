@@ -30,10 +30,10 @@ def room_needed(replay_size: int, frame_shape: tuple[int, ...] = ATARI_FRAME, dt
 
 
 def check_room(replay_size: int, frame_shape: tuple[int, ...], dtype: Any, out: Path) -> None:
-    """Raises where memory or disk would run out. What a run that goes on has written already counts as room."""
+    """Raises where memory or disk would run out. Checkpoints of a run that goes on are room that it has already."""
     needed = room_needed(replay_size, frame_shape, dtype)
     remedy = f"--set replay_size=N with fewer than {replay_size:,}"
-    memory, disk = free_memory(), free_disk(out) + _written(out)
+    memory, disk = free_memory(), free_disk(out) + _written(out / "checkpoints")
     if memory is not None and needed.memory > memory:
         raise UsageError(
             f"replay_size={replay_size} needs {gigabytes(needed.memory)} of memory, and {gigabytes(memory)} are free: "
@@ -46,10 +46,10 @@ def check_room(replay_size: int, frame_shape: tuple[int, ...], dtype: Any, out: 
         )
 
 
-def _written(out: Path) -> int:
+def _written(top: Path) -> int:
     """Bytes of all files in it that can be seen: another process may be removing some."""
     total = 0
-    for folder, _, names in os.walk(out):
+    for folder, _, names in os.walk(top):
         for name in names:
             with suppress(OSError):
                 total += os.lstat(os.path.join(folder, name)).st_size

@@ -56,9 +56,8 @@ def test_an_evaluation_does_not_keep_a_run_from_stopping(tmp_path: Path, monkeyp
     """It may take half an hour; what was learned before it is kept, and it is the first thing when the run goes on."""
     from deep.test_hosted import Corridors
 
-    eight = Schedule(
-        evaluate_every=80, evaluation_steps=800, checkpoint_minutes=1e-9
-    )  # side by side, 100 rounds and a few
+    # Eight games side by side: 100 rounds and a few for each policy.
+    eight = Schedule(evaluate_every=80, evaluation_steps=800, checkpoint_minutes=1e-9)
     whole, step, decisions = trained(tmp_path / "whole", schedule=eight), Corridors.step, 0
 
     def slow(self: Corridors, actions: Any) -> Any:
