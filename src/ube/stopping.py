@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from typing import Any
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """Of a process that was stopped by each, as shells say it."""
+SOON = 0.01
+"""Seconds after which a signal is sent again that came where nothing can be raised."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -25,8 +28,30 @@ def stopped(number: int, frame: Any = None) -> None:
 @contextmanager
 def terminable() -> Iterator[None]:
     """SIGTERM raises, as Ctrl-C does."""
-    with _handled({signal.SIGTERM: stopped}):
+    with _handled({signal.SIGTERM: stopped}), _sent_again():
         yield
+
+
+@contextmanager
+def _sent_again() -> Iterator[None]:
+    """Python drops what is raised in a finaliser or a callback of a weak reference, of which imports run thousands: a signal
+    that came there is sent once more."""
+    before = sys.unraisablehook
+
+    def hook(dropped: Any) -> None:
+        if not isinstance(dropped.exc_value, KeyboardInterrupt):
+            before(dropped)
+            return
+        number = signal.SIGTERM if isinstance(dropped.exc_value, Terminated) else signal.SIGINT
+        later = threading.Timer(SOON, signal.pthread_kill, (threading.main_thread().ident, number))
+        later.daemon = True
+        later.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager

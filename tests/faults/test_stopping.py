@@ -96,6 +96,24 @@ def test_a_handler_of_ones_own_for_sigterm_stays() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_where_python_drops_what_is_raised_comes_again(number: int, raised: type[BaseException]) -> None:
+    class Dropped:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), number)
+            time.sleep(0)  # the handler runs here at the latest, and what it raises is ignored
+
+    def wait() -> None:
+        Dropped()
+        time.sleep(10)
+
+    hook = sys.unraisablehook
+    with pytest.raises(raised) as stop, terminable():
+        wait()
+    assert stop.type is raised
+    assert sys.unraisablehook is hook
+
+
 def test_other_threads_leave_signals_alone() -> None:
     found: list[int] = []
 
