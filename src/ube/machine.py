@@ -14,6 +14,8 @@ from ube.deep.frames import FrameReplay
 from ube.errors import UsageError
 
 ATARI_FRAME = (84, 84)
+PACE = 200
+"""Decisions per second by which room is counted: those of Atari on two cores. An accelerator makes more."""
 
 
 class Room(NamedTuple):
@@ -23,15 +25,28 @@ class Room(NamedTuple):
     disk: float
 
 
-def room_needed(replay_size: int, frame_shape: tuple[int, ...] = ATARI_FRAME, dtype: Any = np.uint8) -> Room:
-    """Of a run outside of JAX; with no replay, of any other. Beside it: networks, Σ, the compiler, the interpreter."""
-    frames = FrameReplay.bytes_needed(replay_size, frame_shape, dtype)
-    return Room(memory=1.5e9 + frames, disk=1e9 + 1.2 * frames)
+def room_needed(
+    replay_size: int,
+    frame_shape: tuple[int, ...] = ATARI_FRAME,
+    dtype: Any = np.uint8,
+    checkpoint_minutes: float = 10.0,
+) -> Room:
+    """Of a run outside of JAX; with no replay, of any other. Beside it: networks, Σ, the compiler, the interpreter.
+
+    While a checkpoint is written the last two are still there, each with the frames that were new between two of them.
+    """
+    new = int(min(replay_size, PACE * 60 * checkpoint_minutes))
+    memory, disk = (
+        FrameReplay.bytes_needed(number, frame_shape, dtype) for number in (replay_size, replay_size + 2 * new)
+    )
+    return Room(memory=1.5e9 + memory, disk=1e9 + disk)
 
 
-def check_room(replay_size: int, frame_shape: tuple[int, ...], dtype: Any, out: Path) -> None:
+def check_room(
+    replay_size: int, frame_shape: tuple[int, ...], dtype: Any, checkpoint_minutes: float, out: Path
+) -> None:
     """Raises where memory or disk would run out. Checkpoints of a run that goes on are room that it has already."""
-    needed = room_needed(replay_size, frame_shape, dtype)
+    needed = room_needed(replay_size, frame_shape, dtype, checkpoint_minutes)
     remedy = f"--set replay_size=N with fewer than {replay_size:,}"
     memory, disk = free_memory(), free_disk(out) + _written(out / "checkpoints")
     if memory is not None and needed.memory > memory:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from deep.test_hosted import ENV, SMALL
 from deep.tiny import SEA
 from deep.tiny import SMALL as SMALL_SEA
-from ube import RunError, UsageError
+from ube import RunError, UsageError, machine
 from ube.deep.frames import FrameReplay
 from ube.deep.hosted_session import HostedSession
 from ube.machine import free_memory, room_needed
@@ -318,19 +318,44 @@ def test_too_little_memory_and_disk_are_said_before_the_start(tmp_path: Path, mo
         trained(tmp_path / "run", overrides=big)
     monkeypatch.setattr("ube.machine.free_memory", lambda: None)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 2.0e9}))
-    with pytest.raises(UsageError, match=r"need 11\.8 GB of disk, and 2\.0 GB are free in .*run: .*, or another place"):
+    with pytest.raises(UsageError, match=r"need 10\.0 GB of disk, and 2\.0 GB are free in .*run: .*, or another place"):
         trained(tmp_path / "run", overrides=big)
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()
-    with pytest.raises(UsageError, match=r"need 11\.8 GB of disk, and 2\.0 GB"):
-        trained(tmp_path / "run", overrides=big)
+    rare = dataclasses.replace(SCHEDULE, checkpoint_minutes=1e9)
+    with pytest.raises(UsageError, match=r"need 28\.0 GB of disk, and 2\.0 GB"):
+        trained(tmp_path / "run", overrides=big, schedule=rare)
+
+
+@pytest.mark.parametrize("between", [64, 320, 1_000])
+def test_room_is_what_three_checkpoints_take_with_what_they_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: int
+) -> None:
+    replay, shape, most = FrameReplay(640, (20, 20), 2), (20, 20), 0.0
+    forget = Checkpoints._forget_older
+
+    def measured(store: Checkpoints) -> None:
+        nonlocal most
+        most = max(most, sum(path.stat().st_size for path in (store.path / "frames").iterdir()))
+        forget(store)
+
+    monkeypatch.setattr(Checkpoints, "_forget_older", measured)
+    store = Checkpoints(tmp_path)
+    for step in range(12):
+        for _ in range(between):
+            replay.add(0, np.zeros(shape), 0, 0.0, True)
+        store.save(step, {}, replay, {})
+    counted = room_needed(640, shape, checkpoint_minutes=between / machine.PACE / 60).disk - 1e9
+    assert most <= counted <= 1.05 * most  # it counts nine bytes more for each frame
 
 
 def test_a_run_that_goes_on_needs_room_but_for_what_it_has_written(
     stopped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = sum(path.stat().st_size for path in (stopped / "checkpoints").rglob("*") if path.is_file())
-    needed = room_needed(SMALL["replay_size"], ENV.frame_shape, ENV.observation_dtype)
+    needed = room_needed(
+        SMALL["replay_size"], ENV.frame_shape, ENV.observation_dtype, checkpoint_minutes=SCHEDULE.checkpoint_minutes
+    )
     monkeypatch.setattr("ube.machine.free_memory", lambda: needed.memory - 1)
     with pytest.raises(UsageError, match="of memory, and"):
         trained(stopped, resume=True)

@@ -106,7 +106,9 @@ def train(
     session, chunk = plan.session(), chunk or plan.chunk
     content = plan.content(chunk)
     if isinstance(made, HostedEnvironment):
-        check_room(session.config.replay_size, made.frame_shape, made.observation_dtype, path)
+        check_room(
+            session.config.replay_size, made.frame_shape, made.observation_dtype, schedule.checkpoint_minutes, path
+        )
     with RunDirectory.locked(path) as directory, gently(say) as interrupted:
         checkpoints = Checkpoints(path)
         if directory.is_new:
