@@ -104,6 +104,19 @@ def test_a_game_is_cut_off_by_its_frames_and_not_ended() -> None:
     assert not any(step.terminated[0] or step.life_lost[0] for step in steps)
 
 
+@pytest.mark.parametrize("game", ["space_invaders", "pong"])
+def test_the_last_frame_of_a_game_that_is_cut_off_is_the_one_an_uncut_game_shows(game: str) -> None:
+    """ale-py's own cut falls between the frames of a step, and shows the step before through the last one."""
+    cut, uncut = opened(f"atari/{game}", n_envs=2, max_frames=300), opened(f"atari/{game}", n_envs=2)
+    np.testing.assert_array_equal(cut.reset(4), uncut.reset(4))
+    for number, (mine, theirs) in enumerate(zip(random_play(cut, 76), random_play(uncut, 76), strict=True), 1):
+        assert mine.truncated.tolist() == [number == 75] * 2
+        if number <= 75:
+            np.testing.assert_array_equal(mine.last_frame, theirs.frame)
+            assert (mine.reward == theirs.reward).all()
+        assert np.array_equal(mine.frame, theirs.frame) == (number < 75)
+
+
 def test_games_start_with_up_to_29_frames_of_nothing() -> None:
     game = opened("atari/pong")
     starts = set()

@@ -7,6 +7,8 @@ Several defaults of ale-py's vector environment change scores silently, so every
 - its `reward_clipping` hides the score: off; learners clip
 - its `use_fire_reset` presses fire for the player, which Mnih et al. do not: off
 - its default autoreset spends a step on the reset, with an action that does nothing: SAME_STEP does not
+- its `max_num_frames_per_episode` cuts a game off between the frames of a step, and shows the screen of the step before
+  through the last one: games are cut here, and its own limit is never reached
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def atari(
 
     sticky: probability that an action is ignored and the last one repeated. noops: games begin with fewer than this
     many frames of doing nothing. life_loss: a lost life ends the return that is learned, but not the game. max_frames:
-    a game is cut off (truncated) there.
+    a game is cut off (truncated) after so many, those of doing nothing at its start not counted.
     """
     rom = rom_of(env_id)
     if not 0 <= number("sticky", sticky) < 1:
@@ -64,14 +66,14 @@ def atari(
     flag("life_loss", life_loss)
     flag("full_action_space", full_action_space)
     rules: dict[str, Any] = dict(
-        repeat_action_probability=sticky, noop_max=noops, max_num_frames_per_episode=max_frames,
-        full_action_space=full_action_space,
+        repeat_action_probability=sticky, noop_max=noops, full_action_space=full_action_space,
+        max_num_frames_per_episode=max_frames + noops + FRAME_SKIP,
     )  # fmt: skip
     shape = (SIDE, SIDE, STACK)
     longest = max_frames // FRAME_SKIP
 
     def games(n_envs: int) -> AtariGames:
-        return AtariGames(_vector_env(rom, n_envs, **rules), n_envs, life_loss)
+        return AtariGames(_vector_env(rom, n_envs, **rules), n_envs, life_loss, longest)
 
     def screens(seed: int, actions: np.ndarray) -> np.ndarray:
         emulator = _vector_env(rom, 1, **rules, grayscale=False, img_height=210, img_width=160)
@@ -90,29 +92,37 @@ def atari(
 
 
 class AtariGames:
-    def __init__(self, emulators: Any, n_envs: int, life_loss: bool):
-        self.emulators, self.n_envs, self.life_loss = emulators, n_envs, life_loss
+    def __init__(self, emulators: Any, n_envs: int, life_loss: bool, longest: int):
+        self.emulators, self.n_envs, self.life_loss, self.longest = emulators, n_envs, life_loss, longest
         self._lives = np.zeros(n_envs, np.int32)
+        self._decisions = np.zeros(n_envs, np.int64)
+        """Of each game so far."""
 
     def reset(self, seed: int) -> np.ndarray:
         observation, info = self.emulators.reset(seed=_seeds(seed, self.n_envs))
         self._lives = info["lives"].copy()
+        self._decisions[:] = 0
         return observation[:, -1, ..., None].copy()
 
     def step(self, actions: np.ndarray) -> HostedStep:
-        observation, reward, terminated, truncated, info = self.emulators.step(np.asarray(actions, np.int32))
-        ended = terminated | truncated
-        frame = observation[:, -1, ..., None].copy()
-        last = frame
-        if ended.any():
-            last = np.where(ended[:, None, None, None], info["final_obs"][:, -1, ..., None], frame)
-        lost = self.life_loss & ~ended & (info["lives"] < self._lives)
+        observation, reward, terminated, _, info = self.emulators.step(np.asarray(actions, np.int32))
+        self._decisions += 1
+        truncated = ~terminated & (self._decisions >= self.longest)
+        frame = last = observation[:, -1, ..., None].copy()
+        if terminated.any():
+            last = np.where(terminated[:, None, None, None], info["final_obs"][:, -1, ..., None], frame)
+        lost = self.life_loss & ~(terminated | truncated) & (info["lives"] < self._lives)
         self._lives = info["lives"].copy()
-        return HostedStep(frame, last, reward.astype(np.float64), terminated.copy(), truncated & ~terminated, lost)
+        self._decisions[terminated] = 0
+        if truncated.any():
+            frame = frame.copy()
+        for env in np.flatnonzero(truncated).tolist():
+            frame[env] = self.restart(env)
+        return HostedStep(frame, last, reward.astype(np.float64), terminated.copy(), truncated, lost)
 
     def restart(self, env: int) -> np.ndarray:
         observation, info = self.emulators.reset(options={"reset_mask": np.arange(self.n_envs) == env})
-        self._lives[env] = info["lives"][env]
+        self._lives[env], self._decisions[env] = info["lives"][env], 0
         return observation[env, -1, ..., None].copy()
 
     def close(self) -> None:
