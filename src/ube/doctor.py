@@ -208,7 +208,7 @@ def _figure() -> str:
 def _tensorboard() -> str:
     from ube.runs.trackers import trackers
 
-    with tempfile.TemporaryDirectory() as folder, trackers(["tensorboard"], Path(folder), {}) as write:
+    with tempfile.TemporaryDirectory() as folder, trackers(["tensorboard"], Path(folder), {}, 0) as write:
         write(1, {"x": 1.0})
     return "one number was written"
 

@@ -3,7 +3,9 @@
 import json
 import struct
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,44 @@ def test_every_tracker_hears_of_every_chunk(tmp_path: Path, monkeypatch: pytest.
     run = trained(tmp_path / "run", "tensorboard")
     (file,) = (run.path / "tensorboard").iterdir()
     assert file.read_bytes().count(b"beta_unit") == len(run.metrics["step"]) == 3
+
+
+def shown(folder: Path) -> dict[int, float]:
+    """q by step as TensorBoard shows it: of all files in turn, without what a later one says is void."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    values: dict[int, float] = {}
+    for file in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        content, at = file.read_bytes(), 0
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)  # of a record: a checksum before it, and one after
+            event = Event.FromString(content[at + 12 : at + 12 + length])
+            at += 16 + length
+            if event.HasField("session_log"):
+                values = {step: value for step, value in values.items() if step < event.step}
+            for value in event.summary.value:
+                if value.tag == "q":
+                    assert event.step not in values
+                    values[event.step] = value.simple_value
+    return values
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["from a checkpoint", "from the beginning"])
+def test_tensorboard_shows_no_step_twice(tmp_path: Path, kept: bool) -> None:
+    pytest.importorskip("tensorboardX")
+
+    def stop(now: Progress) -> bool:
+        if now.step == 108 and not kept:
+            raise KeyboardInterrupt
+        return now.step == 108
+
+    with nullcontext() if kept else pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "run", "tensorboard", callback=stop)
+    time.sleep(1.1)  # a file is named by the second it was made in
+    run = trained(tmp_path / "run", "tensorboard", resume=True)
+    found = shown(run.path / "tensorboard")
+    assert list(found) == run.metrics["step"].tolist() == [8, 108, 208]
+    np.testing.assert_allclose(list(found.values()), run.metrics["q"], rtol=1e-6)
 
 
 # ---------------------------------------------------------------- Weights & Biases

@@ -16,15 +16,15 @@ from ube.reading import read_bytes
 
 Write = Callable[[int, Mapping[str, float]], None]
 """write(step, metrics)"""
-Tracker = Callable[[Path, dict[str, Any]], AbstractContextManager[Write]]
-"""(directory of the run, its config.json) -> what to write with while the run goes on"""
+Tracker = Callable[[Path, dict[str, Any], int], AbstractContextManager[Write]]
+"""(directory of the run, its config.json, the step it goes on from) -> what to write with while the run goes on"""
 
 
 @contextmanager
-def trackers(names: Iterable[str], run: Path, config: dict[str, Any]) -> Iterator[Write]:
-    """One `write` for all that are named; without effect where none is."""
+def trackers(names: Iterable[str], run: Path, config: dict[str, Any], step: int) -> Iterator[Write]:
+    """One `write` for all that are named; without effect where none is. step: where the run goes on from."""
     with ExitStack() as stack:
-        writes = [stack.enter_context(TRACKERS[name](run, config)) for name in names]
+        writes = [stack.enter_context(TRACKERS[name](run, config, step)) for name in names]
 
         def write(step: int, metrics: Mapping[str, float]) -> None:
             for one in writes:
@@ -42,11 +42,11 @@ def check_trackers(names: Iterable[str]) -> None:
 
 
 @contextmanager
-def _tensorboard(run: Path, config: dict[str, Any]) -> Iterator[Write]:
-    """Into RUN/tensorboard."""
+def _tensorboard(run: Path, config: dict[str, Any], step: int) -> Iterator[Write]:
+    """Into RUN/tensorboard. What a run that was killed wrote after its checkpoint is not shown."""
     from tensorboardX import SummaryWriter
 
-    with SummaryWriter(str(run / "tensorboard")) as writer:
+    with SummaryWriter(str(run / "tensorboard"), purge_step=step + 1) as writer:
 
         def write(step: int, metrics: Mapping[str, float]) -> None:
             for name, value in metrics.items():
@@ -56,7 +56,7 @@ def _tensorboard(run: Path, config: dict[str, Any]) -> Iterator[Write]:
 
 
 @contextmanager
-def _wandb(run: Path, config: dict[str, Any]) -> Iterator[Write]:
+def _wandb(run: Path, config: dict[str, Any], step: int) -> Iterator[Write]:
     """Into RUN/wandb, and to the server unless WANDB_MODE says otherwise. A run that goes on is the same run there."""
     import wandb
 

@@ -150,7 +150,7 @@ def _learn(
             write(session.step, _evaluate(session, directory, schedule, interrupted))
 
     kept_at, enough = time.monotonic(), False
-    with trackers(schedule.track, directory.path, directory.config) as write:
+    with trackers(schedule.track, directory.path, directory.config, session.step) as write:
         if _evaluation_is_missing(session, directory):
             evaluate()
             if stop := interrupted():
