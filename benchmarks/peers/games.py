@@ -72,6 +72,28 @@ class Breakout(gymnasium.Env):
         return self._observation(), float(reward), bool(terminated), truncated, {}
 
 
+class Lives(gymnasium.Wrapper):
+    """A lost life ends the return, and the game goes on: Gymnasium's own `terminal_on_life_loss` begins a new one."""
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        self.over, self.lives = True, 0
+        self.last: Any = None
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        info: dict[str, Any] = {"lives": self.lives}
+        if self.over:
+            self.last, info = self.env.reset(**options)
+        self.over, self.lives = False, info["lives"]
+        return self.last, info
+
+    def step(self, action: Any) -> Any:
+        self.last, reward, terminated, truncated, info = self.env.step(action)
+        self.over = terminated or truncated
+        lost, self.lives = info["lives"] < self.lives, info["lives"]
+        return self.last, reward, terminated or lost, truncated, info
+
+
 def atari() -> gymnasium.Env:
     """Breakout of Atari with the preprocessing of Mnih et al. 2015: stacks of four, channels first."""
     import ale_py
@@ -79,8 +101,8 @@ def atari() -> gymnasium.Env:
 
     gymnasium.register_envs(ale_py)
     env = gymnasium.make("ALE/Breakout-v5", frameskip=1, repeat_action_probability=0.0, full_action_space=False)
-    env = AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84, terminal_on_life_loss=True)
-    return TransformReward(FrameStackObservation(env, 4), lambda reward: float(np.clip(reward, -1, 1)))
+    env = AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84, terminal_on_life_loss=False)
+    return TransformReward(FrameStackObservation(Lives(env), 4), lambda reward: float(np.clip(reward, -1, 1)))
 
 
 def make(task: str) -> gymnasium.Env:
