@@ -12,7 +12,7 @@ import pytest
 from ube import RunError, UsageError
 from ube.deep import hosted_session
 from ube.deep.config import agent_config
-from ube.deep.hosted import stacked
+from ube.deep.hosted import joined, stacked
 from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import LearnerState, Transition
 from ube.envs.contract import HostedEnvironment, HostedStep
@@ -219,13 +219,17 @@ def test_other_seeds_are_other_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "stop"), [("dqn", 40), ("ube-nstep", 40), ("ube-nstep", 80), ("boot", 120), ("ube-deep", 120)]
-)
-def test_a_run_goes_on_as_if_it_had_never_stopped(agent: str, stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ("agent", "stop", "n_envs"),
+    [("dqn", 40, 1), ("ube-nstep", 40, 1), ("ube-nstep", 80, 1), ("boot", 120, 1), ("ube-deep", 120, 1),
+     ("ube-nstep", 120, 2), ("boot", 120, 8)],
+)  # fmt: skip
+def test_a_run_goes_on_as_if_it_had_never_stopped(
+    agent: str, stop: int, n_envs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hosted_session, "REFRESH", 48)
-    whole = everything(finished(session(agent)))
-    before = finished(session(agent), stop)
-    after = session(agent)
+    whole = everything(finished(session(agent, n_envs=n_envs)))
+    before = finished(session(agent, n_envs=n_envs), stop)
+    after = session(agent, n_envs=n_envs)
     after.replay.frames[...] = before.replay.frames
     after.restore(jax.tree.map(np.array, before.snapshot()))
     assert everything(finished(after)) == whole
@@ -251,6 +255,32 @@ def test_several_games_side_by_side(agent: str, n_envs: int) -> None:
             direct = np.linalg.inv(taken.T @ taken + np.eye(codes.shape[1]) / run.config.prior)
             np.testing.assert_allclose(counts.sigma[action], direct, atol=2e-4)
         assert counts.visits.sum() == 200
+
+
+@pytest.mark.parametrize("agent", ["ube-1step", "ube-deep"])
+def test_each_game_has_the_noise_of_its_own_episode(agent: str) -> None:
+    """Where an episode is cut off (u from the stream), and in targets (u from replay, as the first game has it)."""
+    run = finished(session(agent, n_envs=2, policy="noise-per-episode", beta=100.0), 120)
+    learner, knobs = run.loop.learner, run.knobs
+    lived = run.lived | {"zeta": np.array([3.0, -3.0], np.float32)}
+    seen = np.random.default_rng(0).integers(0, 256, (2, STACK, SIDE, SIDE, 1), dtype=np.uint8)
+    found = run.loop.u_at_end(run.trained, lived, seen, run.keys["end"], 7, knobs)
+    keys = jax.random.split(jax.random.fold_in(run.keys["end"], 7), 2)
+    each = [
+        learner.u_at_end(run.learner._replace(zeta=zeta), joined(seen)[game], keys[game], knobs)
+        for game, zeta in enumerate(lived["zeta"])
+    ]
+    np.testing.assert_allclose(found, each, rtol=1e-5)
+    both = [learner.u_at_end(run.learner._replace(zeta=z), joined(seen)[0], keys[0], knobs) for z in lived["zeta"]]
+    assert both[0] > both[1]  # ζ > 0 takes the action with the largest u, ζ < 0 the one with the smallest
+    if agent == "ube-deep":
+        sample = run.replay.sample(8, np.random.default_rng(0))
+        (_, first), (_, second) = (
+            run.loop.targets(run.trained, run.lived | {"zeta": zetas}, sample, run.keys["batch"], 0, knobs)
+            for zetas in (lived["zeta"], lived["zeta"][::-1])
+        )
+        assert (first.u > second.u).any()
+        assert (first.u >= second.u).all()
 
 
 @pytest.mark.parametrize("n_envs", [1, 8])

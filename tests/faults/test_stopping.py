@@ -16,7 +16,7 @@ import pytest
 from faults.kills import Killer
 from runs.test_checkpoints import contents, folders, made_here, same, trained  # noqa: F401
 from ube.errors import BusyError
-from ube.runs import Progress, Schedule
+from ube.runs import Progress, Schedule, load
 from ube.runs.directory import RunDirectory
 from ube.stopping import Terminated, gently, terminable
 from ube.suite.cells import parsed
@@ -73,6 +73,34 @@ def test_an_evaluation_does_not_keep_a_run_from_stopping(tmp_path: Path, monkeyp
     assert (decisions, int(folders(tmp_path / "run")[-1].name[:12])) == (120, 80)
     assert not (tmp_path / "run" / "evaluations.jsonl").exists()
     assert same(contents(trained(tmp_path / "run", resume=True, schedule=eight)), contents(whole))
+
+
+@pytest.mark.usefixtures("made_here")
+def test_games_that_are_played_again_do_not_keep_a_run_from_stopping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of a million decisions take minutes; nothing is lost."""
+    from deep.test_hosted import Corridors
+
+    asked: dict[str, Any] = {"schedule": NEVER, "resume": True}
+    whole, step = trained(tmp_path / "whole", schedule=NEVER), Corridors.step
+    trained(tmp_path / "run", schedule=NEVER, callback=lambda now: now.step == 120)
+    before, said, played = contents(load(tmp_path / "run")), [], 0
+
+    def terminated(self: Corridors, actions: Any) -> Any:
+        nonlocal played
+        played += 1
+        if played == 30:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, actions)
+
+    monkeypatch.setattr("ube.runs.training.SOME", 39)
+    monkeypatch.setattr(Corridors, "step", terminated)
+    with pytest.raises(Terminated):
+        trained(tmp_path / "run", **asked, say=said.append)
+    assert (played, said[0]) == (30, "going on from step 120, once 40 decisions are played again")
+    assert same(contents(load(tmp_path / "run")), before)
+    assert same(contents(trained(tmp_path / "run", **asked)), contents(whole))
 
 
 def test_the_second_ctrl_c_stops_at_once() -> None:

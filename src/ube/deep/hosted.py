@@ -142,16 +142,18 @@ class HostedLoop:
     ) -> jax.Array:
         keys = jax.random.split(jax.random.fold_in(key, count), self.n_envs)
         state = LearnerState(**trained, **lived)
-        return jax.vmap(lambda observation, key: self.learner.u_at_end(state, observation, key, knobs))(
-            joined(observations), keys
-        )
+
+        def one(member: jax.Array, zeta: jax.Array, observation: jax.Array, key: Key) -> jax.Array:
+            return self.learner.u_at_end(state._replace(member=member, zeta=zeta), observation, key, knobs)
+
+        return jax.vmap(one)(lived["member"], lived["zeta"], joined(observations), keys)
 
     # ---------------------------------------------------------------- an update
 
     def _targets(
         self, trained: Fields, lived: Fields, sample: Any, key: Key, count: Any, knobs: Knobs
     ) -> tuple[Transition, Targets]:
-        """The batch of a `frames.Sample`, and what it should become."""
+        """The batch of a `frames.Sample`, and what it should become by the policy as the first environment has it."""
         mask_key, target_key = jax.random.split(key)
         observation, following = stacked(sample.frames, sample.age, self.env.stack)
         code = next_code = jnp.zeros((len(sample.action), 0))
@@ -170,7 +172,7 @@ class HostedLoop:
         batch = Transition(
             observation, sample.action, sample.reward, sample.continues, following, code, next_code, mask
         )
-        state = LearnerState(**trained, **lived)
+        state = self.of_first(trained, lived)
         targets = self.learner.targets(state, batch, jax.random.fold_in(target_key, count), knobs)
         done_with = jnp.zeros(0)
         return batch._replace(next_observation=done_with, code=done_with, next_code=done_with), targets
@@ -183,9 +185,12 @@ class HostedLoop:
         state, metrics = self.learner.improve(LearnerState(**(others | trained)), batch, targets, knobs)
         return {name: getattr(state, name) for name in self.learner.improved}, metrics
 
-    def copied(self, trained: Fields) -> Fields:
-        """With target networks that are the networks themselves, if it is time: arrays never change, so nothing is copied."""
-        if int(trained["updates"]) % self.config.target_period:
+    def copied(self, trained: Fields, updates: int) -> Fields:
+        """With target networks that are the networks themselves, if it is time: arrays never change, so nothing is copied.
+
+        updates: how many were made, known without waiting for them.
+        """
+        if updates % self.config.target_period:
             return trained
         targets = {"q_target": trained["q"]}
         if self.learner.u_from_replay:

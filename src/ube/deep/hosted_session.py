@@ -153,10 +153,10 @@ class HostedSession:
         return batches
 
     def _improved(self, trained: Fields, batches: list[tuple[Any, Any]]) -> tuple[Fields, list[Any]]:
-        metrics = []
-        for batch, targets in batches:
+        metrics, done = [], int(trained["updates"])
+        for number, (batch, targets) in enumerate(batches, done + 1):
             new, heard = self.loop.improve(trained, batch, targets, self.knobs)
-            trained = self.loop.copied(trained | new)
+            trained = self.loop.copied(trained | new, number)
             metrics.append(heard)
         return jax.block_until_ready(trained), metrics
 
@@ -359,8 +359,9 @@ class HostedSession:
 
     like_snapshot = snapshot
 
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Goes on from a snapshot; the frames of the replay are there already. The games are played up to there again."""
+    def restore(self, saved: dict[str, Any], stop: Callable[[], int] = lambda: 0) -> None:
+        """Goes on from a snapshot; the frames of the replay are there already. The games are played up to there again; raises
+        Stopped where `stop` says so."""
         self.trained, self.lived = jax.tree.map(jax.numpy.asarray, (saved["trained"], saved["lived"]))
         for name, array in saved["replay"].items():
             self.replay.arrays()[name][...] = array
@@ -374,6 +375,8 @@ class HostedSession:
             self.games = self.env.open(self.n_envs)
             frame = self.games.reset(self._game_seed())
             for action in self.actions[: self.step % self.restart_every // self.n_envs]:
+                if stop():
+                    raise Stopped
                 frame = self.games.step(action).frame
             if not np.array_equal(frame, self.observations[:, -1]):
                 raise RunError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -154,8 +154,8 @@ class Session:
     def like_snapshot(self) -> dict[str, Any]:
         return {"carry": jax.eval_shape(self.start), "step": np.int64(0)}
 
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Goes on from a snapshot."""
+    def restore(self, saved: dict[str, Any], stop: Callable[[], int] = lambda: 0) -> None:
+        """Goes on from a snapshot, at once: nobody need ask whether to `stop`."""
         self.carry, self.step = jax.tree.map(jnp.asarray, saved["carry"]), int(saved["step"])
         self.instance = jax.device_get(self.carry.instance)
 

@@ -42,6 +42,8 @@ MAY_CHANGE = (
 """Fields of config.json, when a run goes on."""
 STEPS = "steps"
 """May change as well, of a run outside of JAX."""
+SOME = 10_000
+"""Decisions that take a while to play."""
 
 
 class Progress(NamedTuple):
@@ -121,7 +123,7 @@ def train(
                 say(f"{path} is finished")
                 session.close()
                 return Run(directory, plan.source, plan.own_network)
-            _go_on(session, directory, checkpoints, steps, say)
+            _go_on(session, directory, checkpoints, steps, say, interrupted)
             directory.note_start(content["versions"], steps)
         try:
             _learn(session, directory, checkpoints, steps, chunk, schedule, callback, interrupted)
@@ -246,7 +248,8 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _go_on(
-    session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, steps: int, say: Any
+    session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, steps: int, say: Any,
+    interrupted: Callable[[], int],
 ) -> None:  # fmt: skip
     def check(facts: dict[str, Any]) -> None:
         if facts.get("run", own) != own:
@@ -265,11 +268,17 @@ def _go_on(
         directory.cut_back({})
         return
     tree, facts = found
-    session.restore(tree)
-    if steps < min(session.step, directory.config["steps"]):
-        raise UsageError(f"steps={steps}: {directory.path} has come to step {session.step} already; ask for more")
+    step = int(tree["step"])
+    if steps < min(step, directory.config["steps"]):
+        raise UsageError(f"steps={steps}: {directory.path} has come to step {step} already; ask for more")
+    again = step % session.restart_every if isinstance(session, HostedSession) else 0
+    say(f"going on from step {step:,}{f', once {again:,} decisions are played again' if again > SOME else ''}")
+    try:
+        session.restore(tree, interrupted)
+    except Stopped:
+        session.close()
+        stopped(interrupted())
     directory.cut_back(facts.get("sizes", {}))
-    say(f"going on from step {session.step:,}")
 
 
 def load(path: str | Path, env: Any = None, *, network: Any = None, best: bool = False) -> Run:
