@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from ube.deep.config import PRESETS
+from ube.deep.frames import FrameReplay
 from ube.figures.deepsea import ABLATION
+from ube.machine import ATARI_FRAME, gigabytes, room_needed
 from ube.report.tables import cell, number
 
 ROOT = Path(__file__).parent.parent
@@ -228,6 +230,16 @@ def test_our_dqn_lies_within_the_spread_of_the_public_seeds() -> None:
     assert f"Pong with {ends}" in text
     first = [filed["data"]["curves"][game]["dqn"]["mean"][0] for game in ("breakout", "pong")]
     assert f"our first twentieth, all of it random, scores {first[0]:.2f} and {first[1]:.1f}" in text
+
+
+def test_the_room_that_a_run_asks_for() -> None:
+    replay = FrameReplay.bytes_needed(1_000_000, ATARI_FRAME)
+    often, never = room_needed(1_000_000), room_needed(1_000_000, checkpoint_minutes=1e9)
+    text = " ".join((ROOT / "docs" / "atari.md").read_text().split())
+    assert f"asks for {gigabytes(often.memory)} of memory, {replay / 1e9:.1f} of them frames" in text
+    assert f"and {gigabytes(often.disk)} of disk for checkpoints every ten minutes" in text
+    assert never.disk == 1e9 + 3 * replay
+    assert replay <= 7.5e9
 
 
 def test_what_a_checkpoint_costs() -> None:

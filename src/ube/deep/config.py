@@ -38,7 +38,7 @@ class AgentConfig:
     policy: Policy = "epsilon-greedy"
     """argmax of: Q, with random actions at rate ε | Q + βζ√u with ζ drawn per action and step (eq. 3), or once per
     episode, or ζ = 1 (ucb) | Q + βζ·(mean √u), noise of the same size without structure | one network of an ensemble,
-    drawn per episode. ε applies to every policy."""
+    drawn per episode (in training per life, where a lost one ends the return). ε applies to every policy."""
     beta: float = 0.01
     """Scale of the uncertainty in the policy."""
     beta_unit: Literal["one", "returns"] = "one"
