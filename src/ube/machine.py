@@ -16,6 +16,8 @@ from ube.errors import UsageError
 ATARI_FRAME = (84, 84)
 PACE = 200
 """Decisions per second by which room is counted: those of Atari on two cores. An accelerator makes more."""
+SEGMENT = 10_000
+"""Frames in a file of a checkpoint."""
 
 
 class Room(NamedTuple):
@@ -29,13 +31,16 @@ def room_needed(
     replay_size: int,
     frame_shape: tuple[int, ...] = ATARI_FRAME,
     dtype: Any = np.uint8,
+    *,
     checkpoint_minutes: float = 10.0,
+    n_envs: int = 1,
 ) -> Room:
     """Of a run outside of JAX; with no replay, of any other. Beside it: networks, Σ, the compiler, the interpreter.
 
-    While a checkpoint is written the last two are still there, each with the frames that were new between two of them.
+    While a checkpoint is written the last two are still there, each with the files that changed until the next: those of the
+    frames between, and two of each environment that hold others as well.
     """
-    new = int(min(replay_size, PACE * 60 * checkpoint_minutes))
+    new = int(min(replay_size, PACE * 60 * checkpoint_minutes + 2 * n_envs * SEGMENT))
     memory, disk = (
         FrameReplay.bytes_needed(number, frame_shape, dtype) for number in (replay_size, replay_size + 2 * new)
     )
@@ -43,10 +48,10 @@ def room_needed(
 
 
 def check_room(
-    replay_size: int, frame_shape: tuple[int, ...], dtype: Any, checkpoint_minutes: float, out: Path
+    replay_size: int, frame_shape: tuple[int, ...], dtype: Any, out: Path, *, checkpoint_minutes: float, n_envs: int
 ) -> None:
     """Raises where memory or disk would run out. Checkpoints of a run that goes on are room that it has already."""
-    needed = room_needed(replay_size, frame_shape, dtype, checkpoint_minutes)
+    needed = room_needed(replay_size, frame_shape, dtype, checkpoint_minutes=checkpoint_minutes, n_envs=n_envs)
     remedy = f"--set replay_size=N with fewer than {replay_size:,}"
     memory, disk = free_memory(), free_disk(out) + _written(out / "checkpoints")
     if memory is not None and needed.memory > memory:
@@ -57,7 +62,8 @@ def check_room(
     if needed.disk > disk:
         raise UsageError(
             f"checkpoints with replay_size={replay_size} need {gigabytes(needed.disk)} of disk, and {gigabytes(disk)} are "
-            f"free in {out}: {remedy}, or another place (--out)"
+            f"free in {out}: {remedy}, checkpoints more often than every {checkpoint_minutes:g} minutes "
+            "(--checkpoint-minutes), or another place (--out)"
         )
 
 

@@ -70,7 +70,7 @@ def gently(say: Callable[[str], None]) -> Iterator[Callable[[], int]]:
             stopped(number)
         asked.append(number)
         if len(asked) == 1:
-            say("stopping after this chunk, with a checkpoint; Ctrl-C again to stop at once")
+            say("stopping soon, with all that was learned kept; Ctrl-C again to stop at once")
 
     with _handled({signal.SIGINT: ask, signal.SIGTERM: ask}):
         yield lambda: asked[0] if asked else 0

@@ -117,6 +117,24 @@ def test_the_last_frame_of_a_game_that_is_cut_off_is_the_one_an_uncut_game_shows
         assert np.array_equal(mine.frame, theirs.frame) == (number < 75)
 
 
+def test_games_side_by_side_are_cut_off_each_after_its_own_frames() -> None:
+    """In Breakout some games end before. A second play of the same actions, as after a stop, is the same."""
+    games, again = (opened("atari/breakout", n_envs=3, max_frames=1_000) for _ in range(2))
+    np.testing.assert_array_equal(games.reset(2), again.reset(2))
+    length, cut_alone, ended_first = np.zeros(3, int), 0, 0
+    for step, same in zip(random_play(games, 1_500), random_play(again, 1_500), strict=True):
+        for mine, theirs in zip(step, same, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        length += 1
+        np.testing.assert_array_equal(step.truncated, (length == 250) & ~step.terminated)
+        cut_alone += 0 < step.truncated.sum() < 3
+        ended_first += step.terminated.any()
+        ended = step.truncated | step.terminated
+        np.testing.assert_array_equal(step.frame[~ended], step.last_frame[~ended])
+        length[ended] = 0
+    assert min(cut_alone, ended_first) >= 2
+
+
 def test_games_start_with_up_to_29_frames_of_nothing() -> None:
     game = opened("atari/pong")
     starts = set()

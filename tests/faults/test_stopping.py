@@ -110,7 +110,7 @@ def test_the_second_ctrl_c_stops_at_once() -> None:
         assert stop() == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-    assert said == ["stopping after this chunk, with a checkpoint; Ctrl-C again to stop at once"]
+    assert said == ["stopping soon, with all that was learned kept; Ctrl-C again to stop at once"]
 
 
 def test_a_handler_of_ones_own_for_sigterm_stays() -> None:
@@ -135,9 +135,12 @@ def test_a_signal_where_python_drops_what_is_raised_comes_again(number: int, rai
         Dropped()
         time.sleep(10)
 
-    hook = sys.unraisablehook
-    with pytest.raises(raised) as stop, terminable():
-        wait()
+    hook, before = sys.unraisablehook, signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(raised) as stop, terminable():
+            wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert stop.type is raised
     assert sys.unraisablehook is hook
 

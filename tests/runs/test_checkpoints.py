@@ -327,11 +327,12 @@ def test_too_little_memory_and_disk_are_said_before_the_start(tmp_path: Path, mo
         trained(tmp_path / "run", overrides=big, schedule=rare)
 
 
-@pytest.mark.parametrize("between", [64, 320, 1_000])
-def test_room_is_what_three_checkpoints_take_with_what_they_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: int
+@pytest.mark.parametrize(("between", "n_envs"), [(64, 1), (50, 1), (333, 1), (1_000, 1), (30, 4), (200, 4)])
+def test_room_is_enough_for_three_checkpoints_and_what_they_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: int, n_envs: int
 ) -> None:
-    replay, shape, most = FrameReplay(640, (20, 20), 2), (20, 20), 0.0
+    """`between` new frames of each environment, 640 of which the replay holds, 32 in a file."""
+    replay, shape, most = FrameReplay(640 * n_envs, (20, 20), 2, n_envs), (20, 20), 0
     forget = Checkpoints._forget_older
 
     def measured(store: Checkpoints) -> None:
@@ -340,13 +341,16 @@ def test_room_is_what_three_checkpoints_take_with_what_they_share(
         forget(store)
 
     monkeypatch.setattr(Checkpoints, "_forget_older", measured)
+    monkeypatch.setattr(machine, "SEGMENT", 32)
     store = Checkpoints(tmp_path)
-    for step in range(12):
+    for step in range(3 + 1_920 // between):
         for _ in range(between):
-            replay.add(0, np.zeros(shape), 0, 0.0, True)
+            for env in range(n_envs):
+                replay.add(env, np.zeros(shape), 0, 0.0, True)
         store.save(step, {}, replay, {})
-    counted = room_needed(640, shape, checkpoint_minutes=between / machine.PACE / 60).disk - 1e9
-    assert most <= counted <= 1.05 * most  # it counts nine bytes more for each frame
+    minutes = n_envs * between / machine.PACE / 60
+    counted = room_needed(640 * n_envs, shape, checkpoint_minutes=minutes, n_envs=n_envs).disk - 1e9
+    assert most <= counted <= 1.03 * (most + 4 * n_envs * 32 * 400)  # a frame counts nine bytes more
 
 
 def test_a_run_that_goes_on_needs_room_but_for_what_it_has_written(

@@ -32,7 +32,7 @@ STREAMS = ("start", "step", "end", "batch")
 
 
 class Stopped(Exception):
-    """An evaluation that was asked to stop: nothing of it counts."""
+    """An evaluation, or games that are played again, were asked to stop: nothing of it counts."""
 
 
 class HostedSession:

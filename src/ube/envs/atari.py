@@ -67,7 +67,7 @@ def atari(
     flag("full_action_space", full_action_space)
     rules: dict[str, Any] = dict(
         repeat_action_probability=sticky, noop_max=noops, full_action_space=full_action_space,
-        max_num_frames_per_episode=max_frames + noops + FRAME_SKIP,
+        max_num_frames_per_episode=min(max_frames + noops + FRAME_SKIP, 2**31 - 1),
     )  # fmt: skip
     shape = (SIDE, SIDE, STACK)
     longest = max_frames // FRAME_SKIP

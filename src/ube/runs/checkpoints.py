@@ -23,14 +23,13 @@ import numpy as np
 from ube.deep.frames import FrameReplay
 from ube.errors import RunError, UsageError
 from ube.files import sync_folder, writing
+from ube.machine import SEGMENT
 from ube.reading import parse_json
 from ube.runs.arrays import load_arrays, save_arrays
 
 FORMAT = 1
 """Of what is written here; a higher one is of a newer ube."""
 KEPT = 2
-SEGMENT = 10_000
-"""Frames in a file."""
 STATE, MANIFEST, FRAMES, STAGED = "state.safetensors", "manifest.json", "frames", ".staged"
 _SEGMENT = re.compile(r"[0-9]{1,9}-[0-9]{1,9}-[0-9]{1,18}\.bin")
 Say = Callable[[str], None]

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,9 +109,10 @@ def train(
     content = plan.content(chunk)
     if isinstance(made, HostedEnvironment):
         check_room(
-            session.config.replay_size, made.frame_shape, made.observation_dtype, schedule.checkpoint_minutes, path
-        )
-    with RunDirectory.locked(path) as directory, gently(say) as interrupted:
+            session.config.replay_size, made.frame_shape, made.observation_dtype, path,
+            checkpoint_minutes=schedule.checkpoint_minutes, n_envs=schedule.n_envs,
+        )  # fmt: skip
+    with RunDirectory.locked(path) as directory, closing(session), gently(say) as interrupted:
         checkpoints = Checkpoints(path)
         if directory.is_new:
             directory.begin(content)
@@ -121,7 +122,6 @@ def train(
             _same_run(directory, content, hosted)
             if directory.finished(steps) and not (hosted and checkpoints.any):
                 say(f"{path} is finished")
-                session.close()
                 return Run(directory, plan.source, plan.own_network)
             _go_on(session, directory, checkpoints, steps, say, interrupted)
             directory.note_start(content["versions"], steps)
@@ -134,8 +134,6 @@ def train(
             if isinstance(error, RunError):
                 raise RunError(f"{error} in {path}") from error.__cause__
             raise
-        finally:
-            session.close()
     return Run(directory, plan.source, plan.own_network)
 
 
@@ -276,7 +274,6 @@ def _go_on(
     try:
         session.restore(tree, interrupted)
     except Stopped:
-        session.close()
         stopped(interrupted())
     directory.cut_back(facts.get("sizes", {}))
 

@@ -102,7 +102,7 @@ class SuiteCommand:
         console.print("Not counted: each process starts, and compiles each kind of cell, for some seconds to a minute.")
         if whole.frames:
             console.print("The paper's rate is that of one GPU: 200 million frames in 8 days.")
-        needed = room_at_once(suite, workers)
+        needed = room_at_once(suite, workers, self.checkpoint_minutes)
         console.print(f"{gigabytes(needed.memory)} of memory, {gigabytes(needed.disk)} of disk")
         for warning in warnings(needed, folder, workers):
             console.print(f"warning: {warning}", style="bold")

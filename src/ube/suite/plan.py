@@ -150,9 +150,9 @@ def costs(suite: Suite, rates: dict[str, Rate] | float) -> list[Cost]:
     ]
 
 
-def room_at_once(suite: Suite, workers: int) -> Room:
+def room_at_once(suite: Suite, workers: int, checkpoint_minutes: float = 10.0) -> Room:
     """Of so many cells, the largest there are. What is done keeps no checkpoint."""
-    needs = [room(cell) for cell in suite.cells]
+    needs = [room(cell, checkpoint_minutes) for cell in suite.cells]
     memory, disk = (sum(sorted(column, reverse=True)[:workers]) for column in zip(*needs, strict=True))
     return Room(memory, disk + KEPT * len(suite.cells))
 

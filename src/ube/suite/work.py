@@ -156,9 +156,9 @@ def failed(folder: Path, message: str) -> None:
         write_atomically(folder / FAILED, to_json({"message": message, "when": time.strftime("%Y-%m-%d %H:%M:%S")}))
 
 
-def room(cell: Cell) -> Room:
+def room(cell: Cell, checkpoint_minutes: float = 10.0) -> Room:
     # The frames of other environments outside of JAX are known only when one is made, which may run anybody's code.
-    needed = room_needed(cell.replay_size if cell.is_atari else 0)
+    needed = room_needed(cell.replay_size if cell.is_atari else 0, checkpoint_minutes=checkpoint_minutes)
     return needed if cell.memory_gb is None else needed._replace(memory=1e9 * cell.memory_gb)
 
 
