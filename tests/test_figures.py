@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ube.figures import EXPERIMENTS, registry, reproduce
+from ube.figures.atari import _over_seeds
 from ube.figures.minatar import final_return
 from ube.figures.results import quartiles, row
 from ube.figures.tuning import middle_of_best
@@ -100,6 +101,16 @@ def test_every_experiment_writes_results_and_figures_and_repeats_to_the_bit(name
     page = write_page(tmp_path / "a").read_text()
     assert first["title"].replace("'", "&#39;") in page
     assert page.count("data:image/svg+xml;base64,") == len(first["figures"])
+
+
+def test_few_seeds_of_atari_are_shown_by_their_range() -> None:
+    """Of what is there: no game may have ended in a part of training, and one seed has no range."""
+    nan = np.nan
+    seeds = np.array([[1.0, nan, 5.0, nan], [3.0, nan, nan, 2.0], [8.0, nan, 4.0, nan]])
+    mean, low, high = _over_seeds(seeds)
+    np.testing.assert_array_equal(mean, [4.0, nan, 4.5, 2.0])
+    np.testing.assert_array_equal(low, [1.0, nan, 4.0, nan])
+    np.testing.assert_array_equal(high, [8.0, nan, 5.0, nan])
 
 
 def test_tables_put_agents_down_and_sizes_across() -> None:

@@ -20,7 +20,7 @@ from ube.figures.learning_cells import Cell, Result, binned
 from ube.figures.results import Row, evaluations, row, rows_of, rows_of_metrics
 from ube.figures.style import canvas, draw, legend_below
 from ube.figures.workers import Workers
-from ube.stats import atari, mean_interval, mean_intervals
+from ube.stats import atari
 
 BINS = 20
 MILLION = 1_000_000
@@ -84,7 +84,7 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
         curves[game] = {}
         for agent in settings["agents"]:
             runs = [next(results) for _ in seeds]
-            mean, low, high = mean_intervals(np.array([_curve(run) for run in runs]))
+            mean, low, high = _over_seeds(np.array([_curve(run) for run in runs]))
             curves[game][agent] = {
                 "mean": mean,
                 "low": low,
@@ -109,6 +109,15 @@ def _training(run: Result, share: float) -> float:
     return sum(run["bins"]["returns"][last]) / games if games else math.nan
 
 
+def _over_seeds(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, lowest and highest of each column of (seeds, columns), of what is there: an interval of so few seeds would span
+    all there is."""
+    there = [column[np.isfinite(column)] for column in np.transpose(values)]
+    mean = np.array([column.mean() if len(column) else math.nan for column in there])
+    low, high = (np.array([end(c) if len(c) > 1 else math.nan for c in there]) for end in (np.min, np.max))
+    return mean, low, high
+
+
 def _rows(agent: str, setting: dict[str, Any], runs: list[Result]) -> list[Row]:
     values = {
         "training_return": np.array([_training(run, 1.0) for run in runs]),
@@ -116,7 +125,7 @@ def _rows(agent: str, setting: dict[str, Any], runs: list[Result]) -> list[Row]:
         **evaluations(runs),
     }
     return [
-        row(agent, setting, metric, *mean_interval(value))
+        row(agent, setting, metric, *(float(number[0]) for number in _over_seeds(value[:, None])))
         for metric, value in values.items()
         if len(value) and np.isfinite(value).all()  # a game ended in each run
     ]
@@ -143,7 +152,8 @@ def charts(results: Results) -> list[Chart]:
 
 
 def _score_label(results: Results) -> str:
-    return "training score (mean, 95 %)" if results["settings"]["seeds"] > 1 else "training score (one seed)"
+    several = results["settings"]["seeds"] > 1
+    return "training score (mean, lowest to highest)" if several else "training score (one seed)"
 
 
 @contextmanager
@@ -203,9 +213,10 @@ EXPERIMENT = Experiment(
     title="Atari: four agents on the real emulator, a small comparison",
     note=(
         "Mnih et al. 2015's protocol with a schedule that fits so few frames (warm-up 5,000 decisions, ε of dqn down to 0.1 "
-        "over 50,000). Training score: of the games that ended in the last tenth of training. Evaluation: without learning, "
-        "greedy but for ε = 0.05, and by the agent's own policy. Two seeds and less than a six-hundredth of the paper's "
-        "frames: this shows that all of it runs and learns, and cannot rank the agents."
+        "over 50,000). Training score: of all games, and of those that ended in the last tenth of training. Evaluation: "
+        "without learning, greedy but for ε = 0.05, and by the agent's own policy. Means over two seeds, with the lower and "
+        "the higher. So few, and less than a six-hundredth of the paper's frames: this shows that all of it runs and learns, "
+        "and cannot rank the agents."
     ),
     scales={
         "quick": {"agents": ["dqn", "ube-1step"], "games": ["space_invaders"], "protocol": "mnih2015"} | QUICK,
