@@ -75,6 +75,15 @@ TABLE = [
         (start, "atari-dopamine", "training_return", {"game": game}, {"dqn": {}, "dopamine, public": {}})
         for start, game in (("Atari, our `dqn` in its first million frames", "breakout"), ("the same: Pong", "pong"))
     ),
+    *(
+        (start, "atari", metric, {"game": game}, {a: {} for a in ("dqn", "ube-1step", "ube-nstep", "ube-deep")})
+        for start, metric, game in (
+            ("Atari, training score over 300,000 frames", "training_return", "freeway"),
+            ("Atari, the same in Breakout", "training_return", "breakout"),
+            ("Atari, evaluation after that", "evaluation_return", "freeway"),
+            ("Atari, evaluation in Breakout", "evaluation_return", "breakout"),
+        )
+    ),
 ]  # fmt: skip
 
 
@@ -230,6 +239,33 @@ def test_our_dqn_lies_within_the_spread_of_the_public_seeds() -> None:
     assert f"Pong with {ends}" in text
     first = [filed["data"]["curves"][game]["dqn"]["mean"][0] for game in ("breakout", "pong")]
     assert f"our first twentieth, all of it random, scores {first[0]:.2f} and {first[1]:.1f}" in text
+
+
+def test_what_is_said_of_four_agents_on_atari() -> None:
+    text = " ".join((ROOT / "docs" / "atari.md").read_text().split())
+
+    def found(agent: str, metric: str, game: str) -> str:
+        return value("atari", agent, metric, game=game)
+
+    curves = json.loads((ROOT / "docs" / "results" / "atari" / "results.json").read_text())["data"]["curves"]
+    for agent in ("dqn", "ube-1step", "ube-nstep"):
+        assert found(agent, "training_return", "freeway") == "0 (0 to 0)"
+    for agent in ("ube-1step", "ube-nstep"):
+        assert found(agent, "training_return", "breakout") == "0 (0 to 0)"
+    best = max(high for high in curves["freeway"]["ube-deep"]["high"] if high is not None)
+    crossed = found("ube-deep", "training_return", "freeway")
+    assert f"only `ube-deep` ever did: {crossed} points a game over all of training, {best:.3g} at best" in text
+    last, evaluation = (
+        found("ube-deep", metric, "freeway") for metric in ("training_return_last_tenth", "evaluation_return")
+    )
+    assert f"does not keep that: {last} in the last tenth, and {evaluation} in evaluation" in text
+    assert f"where `dqn` has {found('dqn', 'evaluation_return', 'freeway')}." in text
+    training, evaluation = (
+        [found(agent, metric, "breakout") for agent in ("dqn", "ube-deep")]
+        for metric in ("training_return", "evaluation_return")
+    )
+    assert f"`dqn` has {training[0]} and `ube-deep` {training[1]}, about what random play has" in text
+    assert f"in evaluation {evaluation[0]} and {evaluation[1]}, a seed below both of `dqn`'s and one above" in text
 
 
 def test_the_room_that_a_run_asks_for() -> None:

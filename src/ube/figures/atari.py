@@ -153,7 +153,7 @@ def charts(results: Results) -> list[Chart]:
 
 def _score_label(results: Results) -> str:
     several = results["settings"]["seeds"] > 1
-    return "training score (mean, lowest to highest)" if several else "training score (one seed)"
+    return "training score (mean, range)" if several else "training score (one seed)"
 
 
 @contextmanager
