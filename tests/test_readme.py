@@ -267,7 +267,14 @@ def test_what_is_said_of_four_agents_on_atari() -> None:
         [found(agent, metric, "breakout") for agent in ("dqn", "ube-deep")]
         for metric in ("training_return", "evaluation_return")
     )
-    assert f"`dqn` has {training[0]} and `ube-deep` {training[1]}, about what random play has" in text
+    assert f"`dqn` has {training[0]} and `ube-deep` {training[1]}, where" in text
+    assert f"first twentieth, all of it random, has {curves['breakout']['dqn']['mean'][0]:.2f};" in text
+    ours = ("ube-1step", "ube-nstep")
+    assert {found(agent, "own_policy_return", "breakout") for agent in ours} == {"0 (0 to 0)"}
+    greedy = " and ".join(found(agent, "evaluation_return", "breakout") for agent in ours)
+    assert f"what they have greedily, {greedy}, came with ε = 0.05" in text
+    for agent in ours:  # where a game of both seeds ended, there is a range
+        assert sum(low is not None for low in curves["breakout"][agent]["low"]) == 2
     assert f"in evaluation {evaluation[0]} and {evaluation[1]}, a seed below both of `dqn`'s and one above" in text
 
 
