@@ -215,7 +215,7 @@ EXPERIMENT = Experiment(
         "Mnih et al. 2015's protocol with a schedule that fits so few frames (warm-up 5,000 decisions, ε of dqn down to 0.1 "
         "over 50,000). Training score: of all games, and of those that ended in the last tenth of training. Evaluation: "
         "without learning, greedy but for ε = 0.05, and by the agent's own policy. Means over two seeds, with the lower and "
-        "the higher. So few, and less than a six-hundredth of the paper's frames: this shows that all of it runs and learns, "
+        "the higher. So few, and less than a six-hundredth of the paper's frames: this shows that all of it runs, "
         "and cannot rank the agents."
     ),
     scales={
