@@ -12,19 +12,24 @@ Array = Any
 """Of NumPy or of JAX."""
 
 
-def bootstrapped(signal: Array, continues: Array, discount: Array, value_t: Array) -> Array:
-    """signal + discount·value, with nothing after a terminal state (`continues` is 0 there, and 1 at a time limit)."""
-    return signal + discount * continues * value_t
+def bootstrapped(signal: Array, discount_t: Array, value_t: Array) -> Array:
+    """signal + discount·value. The discount is 0 after a terminal state, but not at a time limit."""
+    return signal + discount_t * value_t
 
 
-def q_learning_target(r_t: Array, continues_t: Array, discount: Array, q_t: Array) -> Array:
-    """r + γ max_b Q(s', b). q_t (…, A); the rest (…)."""
-    return bootstrapped(r_t, continues_t, discount, q_t.max(-1))
+def q_learning_target(r_t: Array, discount_t: Array, q_t: Array, choosing_q_t: Array | None = None) -> Array:
+    """r + γ Q(s', argmax_b Q'(s', b)). q_t (…, A); the rest (…). discount_t is 0 where nothing follows.
+
+    choosing_q_t: Q', another network's values, for double Q-learning; by default q_t itself, whose maximum it then is. With a
+    discounted sum of n rewards, γⁿ and the values n steps ahead it is the n-step target.
+    """
+    value_t = q_t.max(-1) if choosing_q_t is None or choosing_q_t is q_t else chosen(q_t, choosing_q_t.argmax(-1))
+    return bootstrapped(r_t, discount_t, value_t)
 
 
 def ube_target(nu_tm1: Array, continues_t: Array, discount: Array, u_t: Array) -> Array:
     """y = ν(s, a) + γ² u(s', a') (Algorithm 1): `discount` is γ, and is squared here."""
-    return bootstrapped(nu_tm1, continues_t, discount**2, u_t)
+    return bootstrapped(nu_tm1, discount**2 * continues_t, u_t)
 
 
 def chosen(values: Array, actions: Array) -> Array:

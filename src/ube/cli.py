@@ -108,8 +108,9 @@ class Train:
     """Go on from the last checkpoint in OUT, as if the run had never stopped."""
     checkpoint_minutes: Annotated[float, arg(metavar="M")] = 10.0
     """Minutes between checkpoints."""
-    protocol: Annotated[str, arg(metavar="NAME")] = "mnih2015"
-    """Of Atari games: mnih2015 (the paper's), machado2018 (sticky actions) or dopamine."""
+    protocol: Annotated[str, arg(metavar="NAME")] = "auto"
+    """How Atari games are played and learned from: mnih2015 (the paper's), machado2018 (sticky actions), dopamine, or short
+    (the games of mnih2015, learned from as suits up to 10 million frames). auto: short, and mnih2015 for longer runs."""
     envs: Annotated[int, arg(metavar="E")] = 1
     """Games side by side, of Atari or Gymnasium."""
     evaluate_every: Annotated[int | None, arg(metavar="FRAMES")] = None

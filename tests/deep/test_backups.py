@@ -20,8 +20,11 @@ OBSERVATION[0, 0] = True
 @pytest.mark.parametrize("of", [np.array, jnp.array])
 def test_targets_by_hand(of: Any) -> None:
     q_t = of([[1.0, 3.0], [5.0, -2.0], [-4.0, -1.0]])
-    y = backups.q_learning_target(of([1.0, 1.0, 2.0]), of([1.0, 0.0, 1.0]), 0.5, q_t)
+    y = backups.q_learning_target(of([1.0, 1.0, 2.0]), of([0.5, 0.0, 0.5]), q_t)
     np.testing.assert_allclose(y, [1 + 0.5 * 3, 1.0, 2 - 0.5])
+    other = of([[2.0, 1.0], [0.0, 1.0], [0.0, 1.0]])  # which chooses the actions 0, 1, 1
+    y = backups.q_learning_target(of([1.0, 1.0, 2.0]), of([0.5, 0.0, 0.5]), q_t, other)
+    np.testing.assert_allclose(y, [1 + 0.5 * 1, 1.0, 2 - 0.5])
     y = backups.ube_target(of([0.25, 0.25]), of([1.0, 0.0]), 0.5, of([8.0, 8.0]))
     np.testing.assert_allclose(y, [0.25 + 0.25 * 8, 0.25])  # γ² = 0.25
     np.testing.assert_array_equal(backups.chosen(of(q_t), of([1, 0, 1])), [3.0, 5.0, -1.0])
@@ -83,6 +86,7 @@ class Constant:
     def __init__(self, n: int, predicts: str = "total") -> None:
         run = session(
             "ube-1step", n=n, policy="ucb", features="bins", u_predicts=predicts, discount=0.5, u_learning_rate=1e-30,
+            warmup_policy="agent",
         )  # fmt: skip
         learner, knobs = run.loop.learner, run.knobs
         shapes = jax.eval_shape(learner.init, jax.random.key(0), knobs)

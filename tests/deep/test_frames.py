@@ -16,7 +16,7 @@ STACK = 3
 def unstacked(sample: Any) -> list[tuple[Any, ...]]:
     """(observation, action, reward, continues, next observation or None) of each row, with what is too old as zero."""
     rows = []
-    for frames, age, action, reward, continues, _ in zip(*sample, strict=True):
+    for frames, age, action, reward, continues, _ in zip(*sample[:6], strict=True):
         values = frames[:, 0]
         observation = tuple(int(v) if STACK - 1 - i <= age else 0 for i, v in enumerate(values[:STACK]))
         following = tuple(int(v) if STACK - 2 - i <= age else 0 for i, v in enumerate(values[1:]))
@@ -102,3 +102,51 @@ def test_a_million_steps_fit() -> None:
     assert sum(array.nbytes for array in replay.arrays().values()) - 9 == FrameReplay.bytes_needed(100, (84, 84))
     with pytest.raises(UsageError, match="replay_size=5 is too small: at least 6"):
         FrameReplay(5, (84, 84), 4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    ends=st.lists(st.sampled_from(["on", "on", "on", "on", "life", "end", "cut"]), min_size=12, max_size=80),
+    slots=st.integers(8, 40),
+    n=st.integers(2, 5),
+)
+def test_targets_of_several_steps_are_those_of_a_plain_list(ends: list[str], slots: int, n: int) -> None:
+    """Every frame and every reward is another number, so that a decision is known by its reward."""
+    replay, discount = FrameReplay(slots, (1,), STACK, dtype=np.int32), 0.9
+    frames: list[int] = []  # of the slots, with the last frames of episodes that were cut off
+    decisions: list[tuple[int, str]] = []  # (index into frames, how it ended)
+    began: list[int] = []  # for each slot, the first slot of its episode
+    first = 0
+    for t, end in enumerate(ends):
+        replay.add(0, np.array([100 + t]), 0, float(t), end not in ("life", "end"))
+        decisions.append((len(frames), end))
+        frames.append(100 + t)
+        began.append(first)
+        if end == "cut":
+            replay.cut(0, np.array([1_000 + t]))
+            frames.append(1_000 + t)
+            began.append(first)
+        if end in ("end", "cut"):
+            replay.begin(0)
+            first = len(frames)
+    if not any(at >= len(frames) - slots + STACK and at + 1 < len(frames) for at, _ in decisions):
+        return
+    sample = replay.sample(100, np.random.default_rng(0), n, discount)
+    for reward, total, weight, seen, age in zip(sample.reward, *sample.ahead, strict=True):
+        t, expected, steps = int(reward), 0.0, 0
+        while True:
+            expected += discount**steps * t
+            at, end = decisions[t]
+            steps += 1
+            known = t + 1 < len(decisions) and (
+                decisions[t + 1][0] + 1 < len(frames) or decisions[t + 1][1] in ("life", "end")
+            )
+            if end != "on" or steps == n or not known:
+                break
+            t += 1
+        assert total == pytest.approx(expected)
+        assert weight == pytest.approx(0.0 if end in ("life", "end") else discount**steps)
+        if weight:
+            stack = [frames[i] if i >= began[at + 1] else 0 for i in range(at + 2 - STACK, at + 2)]
+            got = [int(v) if STACK - 1 - i <= age else 0 for i, v in enumerate(seen[:, 0])]
+            assert got == stack

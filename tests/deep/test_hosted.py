@@ -108,7 +108,7 @@ def plain_loop(steps: int, chunk: int, agent: str) -> tuple[LearnerState, list[A
         ones = np.ones((config.batch_size, 1), np.float32)
         rows = Transition(now, sample.action, sample.reward, sample.continues, following, code, next_code, ones)
         whole = state._replace(**{name: getattr(networks, name) for name in (*learner.improved, *learner.fixed)})
-        return rows, targets(whole, rows, jax.random.fold_in(batch_key, number), knobs)
+        return rows, targets(whole, rows, None, jax.random.fold_in(batch_key, number), knobs)
 
     ahead = None
     for step in range(steps):

@@ -33,7 +33,7 @@ def trace(preset: str) -> dict[str, Any]:
         "returns": np.round(np.asarray(log.episode_return)[early], 5).tolist(),
         "q": weight(carry.learner.q),
         "u": weight(carry.learner.u),
-        "nu": float(log.nu[:100].sum()),
+        "nu": float(log.column("nu")[:100].sum()),
     }
 
 
@@ -161,7 +161,7 @@ def test_seeds_at_once_agree_with_seeds_in_turn() -> None:
         together = jax.tree.map(lambda *parts, i=i: np.concatenate([part[i] for part in parts]), *logs)
         np.testing.assert_array_equal(together.ended, log.ended)
         np.testing.assert_allclose(together.episode_return, log.episode_return, atol=1e-5)
-        np.testing.assert_allclose(together.u, log.u, rtol=2e-3, atol=1e-4)
+        np.testing.assert_allclose(together.column("u"), log.column("u"), rtol=2e-3, atol=1e-4)
         mine = jax.tree.map(lambda leaf, i=i: leaf[i], batch.learner.q)
         assert weight(mine) == pytest.approx(weight(carry.learner.q), rel=1e-3)
 
@@ -189,10 +189,10 @@ def test_the_replay_is_a_queue_that_forgets_the_oldest() -> None:
     for i in range(1, 20):
         replay = add(replay, {"x": jnp.full(2, float(i)), "a": jnp.int32(i)})
         naive.append(i)
-        drawn = sample(replay, jax.random.key(i), 200)
+        drawn, _ = sample(replay, jax.random.key(i), 200)
         assert set(np.asarray(drawn["a"])) == set(naive)
         np.testing.assert_array_equal(drawn["x"], np.stack([drawn["a"]] * 2, 1))
-    share = np.bincount(np.asarray(sample(replay, jax.random.key(0), 7_000)["a"]))[13:] / 7_000
+    share = np.bincount(np.asarray(sample(replay, jax.random.key(0), 7_000)[0]["a"]))[13:] / 7_000
     np.testing.assert_allclose(share, 1 / 7, atol=0.03)
 
 

@@ -129,7 +129,7 @@ def test_where_one_cannot_be_reset_alone_the_next_step_is_for_that() -> None:
 @pytest.mark.parametrize("agent", ["ube-deep", "ube-nstep"])
 def test_steps_that_only_reset_are_not_learned_from(agent: str, tmp_path: Path) -> None:
     plan = planned(
-        late(), agent, 120, 0, frames=None, protocol="mnih2015", env_args=None, overrides={**SMALL, "warmup": 40},
+        late(), agent, 120, 0, frames=None, protocol="auto", env_args=None, overrides={**SMALL, "warmup": 40},
         schedule=Schedule(evaluate_every=40),
     )  # fmt: skip
     session = plan.session()
@@ -415,7 +415,7 @@ def test_frames_are_stacked(tmp_path: Path) -> None:
 
 def plan_of(env: Any, **options: Any) -> Any:
     asked: dict[str, Any] = dict(
-        frames=None, protocol="mnih2015", env_args=None, overrides=options.pop("overrides", None), schedule=Schedule()
+        frames=None, protocol="auto", env_args=None, overrides=options.pop("overrides", None), schedule=Schedule()
     )
     return planned(env, "ube-deep", options.pop("steps", 50_000), 0, **asked, **options)
 

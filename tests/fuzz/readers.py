@@ -469,7 +469,7 @@ def _read_words(folder: Path, words: list[str], rng: Random) -> None:
     agent = rng.choice(("dqn", "ube-deep", "boot"))
     agent_config(agent, overrides)
     if not env_args or rng.random() < 0.3:
-        planned("DeepSea-v0", agent, rng.choice((None, 1, 10)), 0, frames=None, protocol="mnih2015", env_args=env_args,
+        planned("DeepSea-v0", agent, rng.choice((None, 1, 10)), 0, frames=None, protocol="auto", env_args=env_args,
                 overrides=overrides, schedule=Schedule())  # fmt: skip
 
 

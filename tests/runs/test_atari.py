@@ -89,7 +89,7 @@ def test_what_is_filmed_is_what_was_played(run: Run) -> None:
     [
         (["--env", "atari/Breakot"], "no Atari game 'Breakot': did you mean atari/breakout"),
         (["--steps", "100"], "steps=100, frames=640: give one of them"),
-        (["--protocol", "mine"], "protocol 'mine': choose one of mnih2015, machado2018, dopamine"),
+        (["--protocol", "mine"], "protocol 'mine': choose one of auto, mnih2015, short, machado2018, dopamine"),
         (["--envs", "3"], "n_envs=3: a divisor or a multiple of update_period=4"),
         (["--evaluation-policy", "best"], "evaluation_policy='best': choose one of greedy"),
         (["--checkpoint-minutes", "0"], "checkpoint_minutes=0.0: it must be positive"),
@@ -129,7 +129,11 @@ def test_protocols_are_below_what_is_said_explicitly() -> None:
     _, config = with_protocol("dopamine", {}, agent_config("dqn", {"warmup": 7}), {"warmup": 7})
     assert config.warmup == 7
     assert with_protocol("dopamine", {}, ube, {})[1].epsilon_end == 0.0  # its own policy, no ε
-    assert with_protocol("mnih2015", {}, dqn, {}) == ({}, dqn)
+    assert with_protocol("short", {}, dqn, {}) == ({}, dqn)
+    short, long = (with_protocol("auto", {}, dqn, {}, frames)[1] for frames in (10_000_000, 10_000_001))
+    assert short == dqn
+    assert long == with_protocol("mnih2015", {}, dqn, {})[1]
+    assert (long.optimiser, long.learning_rate, long.warmup) == ("rmsprop", 0.00025, 50_000)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +151,15 @@ def test_protocols_reach_the_emulator(
 
     monkeypatch.setattr("ube.envs.atari._vector_env", watched)
     plan = planned(
-        "atari/pong", "dqn", None, 0, frames=400, protocol=protocol, env_args=None, overrides=None, schedule=Schedule()
+        "atari/pong",
+        "dqn",
+        None,
+        0,
+        frames=4_000_000,
+        protocol=protocol,
+        env_args=None,
+        overrides=None,
+        schedule=Schedule(),
     )
     plan.env.open(1).close()  # type: ignore[union-attr]
     assert given == {
@@ -159,7 +171,7 @@ def test_protocols_reach_the_emulator(
 
 def test_the_paper_learns_as_mnih_et_al_do() -> None:
     plan = planned(
-        "atari/pong", "ube-nstep", None, 0, frames=400, protocol="mnih2015", env_args=None, overrides=None,
+        "atari/pong", "ube-nstep", None, 0, frames=4_000_000, protocol="mnih2015", env_args=None, overrides=None,
         schedule=Schedule(),
     )  # fmt: skip
     asked = {

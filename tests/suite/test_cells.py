@@ -138,7 +138,7 @@ def test_a_changed_preset_changes_the_digest_of_its_config(monkeypatch: pytest.M
         (("hidden = [4]", "hiden = [4]"), r"line 9: 'hiden' is not a field of an agent: did you mean hidden"),
         (("beta = [0.1, 0.2]", "beta = 0.1"), r"line 10: beta = 0.1: a grid has lists"),
         (("atari/pong", "atari/pongg"), r"line 13: no Atari game 'pongg': did you mean pong"),
-        (('"dopamine"', '"dopamin"'), r"line 18: protocol = 'dopamin': choose one of mnih2015"),
+        (('"dopamine"', '"dopamin"'), r"line 18: protocol = 'dopamin': choose one of auto"),
         (("evaluate_every = 2_000", "evaluate_every = 0"), r"line 16: evaluate_every = 0: .* at least 4"),
         (("seeds = [3, 5]", "seeds = [3, 3]"), r"line 7: seeds = \[3, 3\]: each may be there once"),
         (('envs = ["DeepSea-v0"]', 'envs = ["DeepSea-v0", "DeepSea-v0"]'), r"line 5: DeepSea-v0, dqn, seed 3 is there"),

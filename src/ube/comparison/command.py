@@ -36,7 +36,7 @@ class Compare:
     """The first seed."""
     episodes: Annotated[int, arg(metavar="N")] = 10
     """Of the evaluation after training, by each policy."""
-    protocol: Annotated[str, arg(metavar="NAME")] = "mnih2015"
+    protocol: Annotated[str, arg(metavar="NAME")] = "auto"
     """Of Atari games, as of `ube train`."""
     evaluation_frames: Annotated[int | None, arg(metavar="FRAMES")] = None
     """Of an evaluation of Atari; half of --frames, and 500000 at most, if not given."""

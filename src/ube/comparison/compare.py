@@ -52,7 +52,7 @@ def compare(
     *,
     frames: int | None = None,
     seed: int = 0,
-    protocol: str = "mnih2015",
+    protocol: str = "auto",
     env_args: dict[str, Any] | None = None,
     overrides: dict[str, Any] | None = None,
     episodes: int = 10,
@@ -133,7 +133,7 @@ def _asked(
     """What the cells have in common, checked."""
     from ube.deep.config import OwnNetwork
     from ube.deep.networks import found_network, n_features
-    from ube.deep.protocols import PROTOCOLS
+    from ube.deep.protocols import AUTO, PROTOCOLS
     from ube.envs import make
     from ube.runs.plan import decisions
 
@@ -148,11 +148,11 @@ def _asked(
         "env": env, "steps": steps, "env_args": env_args, "overrides": overrides, "evaluation_episodes": episodes,
     }  # fmt: skip
     if not Cell(agent="", seed=0, **asked).is_atari:
-        if protocol != "mnih2015" or evaluation_frames is not None:
+        if protocol != AUTO or evaluation_frames is not None:
             raise UsageError(f"protocol {protocol!r}, evaluation_frames={evaluation_frames}: only of Atari, not {env}")
         return asked
-    if protocol not in PROTOCOLS:
-        raise UsageError(f"protocol {protocol!r}: choose one of {', '.join(PROTOCOLS)}")
+    if protocol not in (AUTO, *PROTOCOLS):
+        raise UsageError(f"protocol {protocol!r}: choose one of {', '.join([AUTO, *PROTOCOLS])}")
     skip, period = made.frame_skip, overrides.get("update_period") or 4  # type: ignore[union-attr]
     least = min(125_000, -(-steps // 2)) if evaluation_frames is None else evaluation_frames // skip
     if least < 1:

@@ -41,11 +41,20 @@ class AgentConfig:
     drawn per episode (in training per life, where a lost one ends the return). ε applies to every policy."""
     beta: float = 0.01
     """Scale of the uncertainty in the policy."""
-    beta_unit: Literal["one", "returns"] = "one"
-    """What β is measured in: 1, or the largest |discounted return| of an episode so far, but at least 1, since what has
-    not been seen may be worth more than what has."""
+    beta_unit: Literal["one", "rewards", "returns"] = "one"
+    """What β is measured in: 1; the largest reward so far (before the first positive one, the largest |reward|, at least 1);
+    or the largest |discounted return| of an episode so far, at least 1."""
+    optimism: Literal["full", "levels"] = "full"
+    """How optimistic `ucb` is: Q + β√u always, or Q + βℓ√u with a level ℓ drawn for each episode: 0 with probability
+    `greedy_share`, else uniformly from [0, 1]. Targets of u always use ℓ = 1."""
+    greedy_share: float = 0.5
+    """Share of episodes that use what is known: ℓ = 0."""
+    levels_wait: bool = False
+    """Keep ℓ = 1 until a reward has been seen that is positive, or a cost of at least 1: before, there is nothing to use."""
+    warmup_policy: Literal["agent", "random"] = "agent"
+    """Who acts before the first update: the agent itself, or a uniform random policy, as in Mnih et al. 2015."""
     epsilon_start: float = 0.0
-    """ε in the warm-up."""
+    """ε at the start; it stays there until the warm-up ends."""
     epsilon_end: float = 0.0
     """ε at last."""
     epsilon_steps: int = 0
@@ -53,9 +62,10 @@ class AgentConfig:
     epsilon_evaluation: float = 0.05
     """ε of the greedy policy that `evaluate` runs."""
 
-    features: Literal["none", "learned", "random", "both", "bins"] = "none"
-    """In ν = φᵀΣφ: the last hidden layer; random Fourier features of the observation; both side by side; or random
-    binning features, whose Σ is diagonal (counts)."""
+    features: Literal["none", "learned", "random", "both", "bins", "windows", "auto"] = "none"
+    """Features in ν = φᵀΣφ: the last hidden layer; random Fourier features of the observation; both side by side; random
+    binning features of the whole observation or of small windows of an image, whose Σ is diagonal (counts). auto: windows
+    for the nature network, bins for the others."""
     random_features: int = 256
     """Number of Fourier features."""
     bin_tables: int = 16
@@ -76,8 +86,13 @@ class AgentConfig:
 
     u_predicts: Literal["total", "continuation"] = "total"
     """The u-network's output is u itself, or only what follows: u = φᵀΣφ + output, so that ν acts at once."""
-    u_network: Literal["none", "head", "own"] = "none"
-    """A head of 512 on the frozen features, or an mlp of its own on the observation."""
+    u_network: Literal["none", "head", "own", "auto"] = "none"
+    """A head on the features of Q, which it cannot change, or a network of its own, with a trunk like that of Q. auto: own
+    for the mlp, where it is cheap, and a head for the others."""
+    u_width: int = 512
+    """Width of the hidden layer of the head."""
+    u_discount: float = 0.0
+    """γ_u: its square discounts u in the place of γ². 0 means γ."""
     u_data: Literal["stream", "replay"] = "stream"
     """The u-network regresses on each decision once, in order, or on the replay with a target network."""
     u_learning_rate: float = 1e-3
@@ -101,6 +116,12 @@ class AgentConfig:
 
     discount: float = 0.99
     """γ."""
+    double_q: bool = False
+    """Choose the next action with the online network, value it with the target network (van Hasselt et al. 2016)."""
+    q_steps: int = 0
+    """Rewards in the target of Q before it bootstraps, without correction for the policy; cut where episodes end."""
+    initial_values: Literal["zero", "random"] = "zero"
+    """How the output layers of Q and u start: at zero, so that Q = 0 and u is ν alone, or with random weights."""
     network: str | Callable[..., Any] | OwnNetwork = "auto"
     """The trunk of Q: dense layers (mlp), MinAtar's small convolutional network (minatar), that of Mnih et al. 2015 (nature),
     or your own Flax module, observations (batch, …) -> features (batch, D): as module:NAME of its class or of a function that
@@ -175,8 +196,12 @@ class AgentConfig:
             raise UsageError(
                 f"forgetting={self.forgetting:g}: the replay forgets by itself; set 1, or sigma_from='stream'"
             )
-        if self.forgetting < 1 and self.features == "bins":
+        if self.forgetting < 1 and self.features in ("bins", "windows", "auto"):
             raise UsageError(f"forgetting={self.forgetting:g}: binning features do not drift; set 1, or other features")
+        if self.policy != "ucb" and (self.optimism != "full" or self.levels_wait):
+            raise UsageError(f"optimism={self.optimism!r}, policy={self.policy!r}: only ucb has levels; set policy=ucb")
+        if self.levels_wait and self.optimism == "full":
+            raise UsageError("levels_wait=True, optimism='full': there are no levels to wait with; set optimism=levels")
         if (self.policy == "ensemble") != (self.ensemble > 1):
             raise UsageError(
                 f"policy={self.policy!r}, ensemble={self.ensemble}: the policy `ensemble` needs 2 or more, and only it"
@@ -197,6 +222,9 @@ _RANGES = (
     ("beta", 1e-30, 1e30, "β must be positive and finite; for no exploration use policy=epsilon-greedy with ε = 0"),
     ("prior", 1e-30, 1e6, "μ must be positive, and within 1e6 for float32; 1 is a good start"),
     ("n", 1, 100_000, "n must be at least 1"),
+    ("u_width", 1, 65_536, "at least 1"),
+    ("u_discount", 0.0, 1.0, "γ_u must be within 0..1; above 1 u would grow without bound (0 means γ)"),
+    ("q_steps", 0, 1_000, "within 1..1000, or 0 for the default of the network"),
     ("trace_decay", 0.0, 1.0, "λ must be within 0..1"),
     ("epsilon_start", 0.0, 1.0, "ε must be within 0..1"),
     ("epsilon_end", 0.0, 1.0, "ε must be within 0..1"),
@@ -204,6 +232,7 @@ _RANGES = (
     ("epsilon_steps", 0, math.inf, "at least 1, or 0 for the default of the network"),
     ("random_features", 1, 65_536, "at least 1"),
     ("bin_tables", 1, 1024, "at least 1"),
+    ("greedy_share", 0.0, 0.99, "must be within 0..0.99"),
     ("forgetting", 0.0, 1.0, "must be within 0..1; 1 forgets nothing"),
     ("u_learning_rate", 1e-30, 1e3, "must be positive and finite"),
     ("bonus_scale", 0.0, 1e30, "must be 0 or positive and finite"),
@@ -224,20 +253,21 @@ _RANGES = (
 NETWORK_DEFAULTS: dict[str, dict[str, Any]] = {
     "mlp": dict(
         optimiser="adam", learning_rate=1e-3, batch_size=32, replay_size=20_000, warmup=128, update_period=1,
-        target_period=4, epsilon_steps=10_000,
+        target_period=50, q_steps=5, epsilon_steps=10_000,
     ),
     "minatar": dict(
-        optimiser="rmsprop", learning_rate=2.5e-4, batch_size=32, replay_size=100_000, warmup=5_000, update_period=4,
-        target_period=250, epsilon_steps=100_000,
+        optimiser="adam", learning_rate=3e-4, batch_size=32, replay_size=100_000, warmup=5_000, update_period=4,
+        target_period=250, q_steps=1, epsilon_steps=100_000,
     ),
     "nature": dict(
-        optimiser="rmsprop", learning_rate=2.5e-4, batch_size=32, replay_size=1_000_000, warmup=50_000,
-        update_period=4, target_period=2_500, epsilon_steps=1_000_000,
+        optimiser="adam", learning_rate=1e-4, batch_size=32, replay_size=100_000, warmup=5_000, update_period=4,
+        target_period=500, q_steps=1, epsilon_steps=50_000,
     ),
 }  # fmt: skip
-"""What the paper takes from Mnih et al. 2015 and its small relatives use: the same for every agent."""
+"""What each network takes, the same for every agent: chosen for runs of 10⁵ to 10⁷ steps. Atari's protocols replace them by
+what was published, for 200 million frames."""
 
-_UBE = AgentConfig(policy="noise-per-step", features="learned", u_network="head")
+_UBE = AgentConfig(policy="noise-per-step", features="learned", u_network="head", warmup_policy="random")
 
 PRESETS = {
     config.name: config
@@ -250,8 +280,9 @@ PRESETS = {
             name="boot", policy="ensemble", ensemble=10, randomised_prior=3.0, mask_probability=0.5
         ),
         AgentConfig(
-            name="ube-deep", policy="ucb", beta=1.0, beta_unit="returns", features="bins", noise="learned",
-            u_predicts="continuation", u_network="own", u_data="replay", u_learning_rate=3e-3,
+            name="ube-deep", policy="ucb", beta=1.0, beta_unit="rewards", optimism="levels", levels_wait=True,
+            features="auto", noise="learned", u_predicts="continuation", u_network="auto", u_data="replay", u_discount=0.97,
+            u_learning_rate=3e-3,
         ),
         AgentConfig(name="greedy"),
         AgentConfig(name="dqn-small-epsilon", epsilon_start=1.0, epsilon_end=0.01),
@@ -266,7 +297,7 @@ ABOUT = {
     "ube-nstep": "the paper's n-step version, n = 150",
     "bonus": "the paper's intrinsic motivation: reward + 0.1 √(φᵀΣφ)",
     "boot": "bootstrapped DQN with randomised priors: the strong peer",
-    "ube-deep": "ours: optimism on a local term that is evaluated and a continuation that is learned",
+    "ube-deep": "ours: optimism in half of the episodes, on a local term that is evaluated and a rest that is learned",
     "greedy": "control: dqn without any exploration",
     "dqn-small-epsilon": "control: dqn with ε down to 0.01",
     "unstructured-noise": "control: Gaussian noise on Q of the size that ube-1step uses, equal for all states and actions",

@@ -174,11 +174,8 @@ class BinCounts:
 
     def code(self, state: BinState, phi: jax.Array, x: jax.Array) -> jax.Array:
         """The cell in each grid, (B, tables)."""
-        flat = x.reshape(x.shape[0], -1)
-        grid = jnp.floor(flat @ state.projection + state.offset).astype(jnp.int32).astype(jnp.uint32)
-        mixed = (grid.reshape(-1, *state.salt.shape) * state.salt).sum(-1)
-        mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x2C1B3C6D)
-        return (mixed >> (32 - self.cells_log2)).astype(jnp.int32)
+        projected = x.reshape(x.shape[0], -1) @ state.projection + state.offset
+        return hashed(projected.reshape(-1, *state.salt.shape), state.salt, self.cells_log2)
 
     def nu(self, state: BinState, code: jax.Array) -> jax.Array:
         cells = jnp.arange(self.tables), code
@@ -194,6 +191,69 @@ class BinCounts:
 
     def hear(self, state: BinState, code: jax.Array, action: jax.Array, error: jax.Array) -> BinState:
         return state._replace(squares=state.squares.at[jnp.arange(self.tables), code, action].add(error**2))
+
+
+WINDOW_BLOCKS, STRIDE_BLOCKS, BLOCK = 3, 2, 4
+"""A window is 3 blocks of 4 pixels a side, 12 pixels; windows begin every 2 blocks, 8 pixels."""
+WINDOW_PITCH = 2.0
+
+
+@dataclass(frozen=True)
+class WindowCounts(BinCounts):
+    """Binning features of an image's windows: each window has a grid of its own, over random projections of its pixels.
+
+    Two frames of a game are nearly always different as a whole, but most of their windows have been seen before: ν, the mean
+    over windows, falls with the share of the image that is familiar.
+    """
+
+    shape: tuple[int, ...] = ()
+    cells_log2: int = 11
+
+    @staticmethod
+    def over(n_actions: int, shape: tuple[int, ...], learns_noise: bool) -> WindowCounts:
+        """shape: (height, width, channels) of the image."""
+        rows, columns = (_windows(side) for side in shape[:2])
+        return WindowCounts(n_actions, int(np.prod(shape)), rows * columns, learns_noise, shape=shape)
+
+    def init(self, key: jax.Array, prior: jax.Array) -> BinState:
+        direction_key, offset_key, salt_key = jax.random.split(key, 3)
+        inputs = BLOCK**2 * self.shape[2]
+        zeros = jnp.zeros((self.tables, 1 << self.cells_log2, self.n_actions))
+        return BinState(
+            visits=zeros,
+            squares=zeros if self.learns_noise else (),
+            prior=jnp.asarray(prior, jnp.float32),
+            projection=jax.random.normal(direction_key, (inputs, WINDOW_BLOCKS**2 * DIRECTIONS)) / WINDOW_PITCH,
+            offset=jax.random.uniform(offset_key, (DIRECTIONS,)),
+            salt=jax.random.bits(salt_key, (self.tables, DIRECTIONS), jnp.uint32) | 1,
+        )
+
+    def code(self, state: BinState, phi: jax.Array, x: jax.Array) -> jax.Array:
+        """The cell of each window in its grid, (B, windows)."""
+        batch, height, width, channels = x.shape
+        rows, columns = (_windows(side) for side in (height, width))
+        tall, wide = ((n - 1) * STRIDE_BLOCKS + WINDOW_BLOCKS for n in (rows, columns))
+        x = jnp.pad(x, ((0, 0), (0, max(tall * BLOCK - height, 0)), (0, max(wide * BLOCK - width, 0)), (0, 0)))
+        x = x[:, : tall * BLOCK, : wide * BLOCK].reshape(batch, tall, BLOCK, wide, BLOCK, channels)
+        blocks = x.transpose(0, 1, 3, 2, 4, 5).reshape(batch, tall, wide, -1)
+        # One product projects each block as every part of a window that it can be; then windows add up their parts.
+        parts = (blocks @ state.projection).reshape(batch, tall, wide, WINDOW_BLOCKS, WINDOW_BLOCKS, DIRECTIONS)
+        down, right = (slice(0, (n - 1) * STRIDE_BLOCKS + 1, STRIDE_BLOCKS) for n in (rows, columns))
+        total = sum(parts[:, i:, j:, i, j][:, down, right] for i in range(WINDOW_BLOCKS) for j in range(WINDOW_BLOCKS))
+        return hashed((total + state.offset).reshape(batch, -1, DIRECTIONS), state.salt, self.cells_log2)
+
+
+def _windows(side: int) -> int:
+    """Windows along a side; the last may reach over the edge, onto zeros."""
+    return max(-(-(side - WINDOW_BLOCKS * BLOCK) // (STRIDE_BLOCKS * BLOCK)), 0) + 1
+
+
+def hashed(projected: jax.Array, salt: jax.Array, cells_log2: int) -> jax.Array:
+    """projected (B, tables, DIRECTIONS), in units of the pitch -> the cell of each table's grid, (B, tables)."""
+    grid = jnp.floor(projected).astype(jnp.int32).astype(jnp.uint32)
+    mixed = (grid * salt).sum(-1)
+    mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x2C1B3C6D)
+    return (mixed >> (32 - cells_log2)).astype(jnp.int32)
 
 
 NOISE_PRIOR = 10.0

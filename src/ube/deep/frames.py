@@ -23,6 +23,17 @@ class Sample(NamedTuple):
     reward: np.ndarray  # (B,)
     continues: np.ndarray  # (B,) 0 where nothing follows
     number: np.ndarray  # (B,) of the decision, another for each ever taken (modulo 2³²)
+    ahead: Any = None
+    """A FramesAhead where targets span several steps."""
+
+
+class FramesAhead(NamedTuple):
+    """Where n-step targets bootstrap."""
+
+    reward: np.ndarray  # (B,) the discounted sum of the rewards until then
+    discount: np.ndarray  # (B,) γⁿ, 0 where nothing follows
+    frames: np.ndarray  # (B, stack, …)
+    age: np.ndarray  # (B,) as in Sample, of the last of these frames
 
 
 class FrameReplay:
@@ -74,8 +85,8 @@ class FrameReplay:
         self.added[env] += 1
         return slot
 
-    def sample(self, size: int, rng: np.random.Generator) -> Sample:
-        """Decisions, uniformly with replacement, among those whose frames are all there."""
+    def sample(self, size: int, rng: np.random.Generator, n: int = 1, discount: float = 1.0) -> Sample:
+        """Decisions, uniformly with replacement, among those whose frames are all there; with n-step targets if n > 1."""
         env, slot, number = (np.zeros(size, np.int64) for _ in range(3))
         held = np.minimum(self.added, self.slots)
         edges = np.cumsum(held)
@@ -98,6 +109,29 @@ class FrameReplay:
         return Sample(
             self.frames[env[:, None], around], self.age[env, slot].astype(np.int32), self.action[env, slot].astype(np.int32),
             self.reward[env, slot], self.continues[env, slot].astype(np.float32), number.astype(np.uint32),
+            self._ahead(env, slot, n, discount) if n > 1 else None,
+        )  # fmt: skip
+
+    def _ahead(self, env: np.ndarray, slot: np.ndarray, n: int, discount: float) -> FramesAhead:
+        """Follow decisions for up to n steps; stop where a return ended, at the last frame of an episode that was cut off,
+        and at the newest frame."""
+        newest = (self.added[env] - 1) % self.slots
+        total, last = self.reward[env, slot].astype(np.float64), slot.copy()
+        weight = np.full(len(slot), discount)
+        for _ in range(n - 1):
+            after = (last + 1) % self.slots
+            # The frame after the next decision must be there too, unless nothing follows it.
+            goes_on = self.continues[env, last] & self.decided[env, after] & (last != newest)
+            goes_on &= (after != newest) | ~self.continues[env, after]
+            last = np.where(goes_on, after, last)
+            total += np.where(goes_on, weight * self.reward[env, last], 0.0)
+            weight = np.where(goes_on, weight * discount, weight)
+        follows = self.continues[env, last]
+        at = (last + 1) % self.slots
+        around = (at[:, None] + np.arange(1 - self.stack, 1)) % self.slots
+        return FramesAhead(
+            total.astype(np.float32), (weight * follows).astype(np.float32), self.frames[env[:, None], around],
+            self.age[env, at].astype(np.int32),
         )  # fmt: skip
 
     def _usable(self, env: np.ndarray, slot: np.ndarray, position: np.ndarray, held: np.ndarray) -> np.ndarray:

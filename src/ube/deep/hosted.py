@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ube.deep.config import AgentConfig
-from ube.deep.learner import Learner, LearnerState, Targets, Transition
+from ube.deep.learner import Ahead, Learner, LearnerState, Targets, Transition
 from ube.deep.settings import Knobs
 from ube.envs.contract import HostedEnvironment
 
@@ -26,7 +26,6 @@ Key = jax.Array
 Fields = dict[str, Any]
 OF_EACH = ("stream", "awaited", "member", "zeta", "episode_return", "episode_weight")
 """Fields of LearnerState that each environment has its own of."""
-NOTED = ("q", "u", "nu", "u_loss")
 
 
 class Heard(NamedTuple):
@@ -41,7 +40,7 @@ class Heard(NamedTuple):
 class Decision(NamedTuple):
     action: jax.Array  # (E,)
     bonus: jax.Array  # (E,) on top of the clipped reward
-    noted: jax.Array  # (E, len(NOTED))
+    noted: jax.Array  # (E, len(MEANS) + len(LARGEST) + 1): the last is the loss of the u-network
     code: jax.Array  # (E, D) empty where no one will ask
 
 
@@ -104,10 +103,11 @@ class HostedLoop:
             state = self.learner.after_step(state, heard.reward, heard.u_at_end, heard.ended, heard.cut, keys[0], knobs)
             state = _unless(idle, state, before)
             choice = self.learner.act(state, observation, keys[1], knobs)
-            return {name: getattr(state, name) for name in OF_EACH}, state.largest_return, choice
+            return {name: getattr(state, name) for name in OF_EACH}, (state.largest_return, state.reward_range), choice
 
-        own, largest, choices = self._each(decide)(own, heard, joined(observations), keys, was_idle)
+        own, (largest, rewards), choices = self._each(decide)(own, heard, joined(observations), keys, was_idle)
         shared["largest_return"] = largest.max()
+        shared["reward_range"] = jnp.stack([rewards[:, 0].min(), rewards[:, 1].max()])
 
         def take_in(shared: Fields, of_one: Any) -> tuple[Fields, Any]:
             own, choice, idle = of_one
@@ -118,7 +118,7 @@ class HostedLoop:
             state, u_loss = self.learner.observe(before, choice, knobs)
             state = _unless(idle, state, before)
             bonus = self.learner.learned_reward(jnp.zeros(()), choice, knobs)
-            noted = jnp.stack([choice.q.max(), choice.u[choice.action], choice.nu_taken, u_loss])
+            noted = jnp.append(self.learner.noted(before, choice, knobs), u_loss)
             code = choice.code if self.learner.keeps_codes else jnp.zeros(0)
             fields = state._asdict()
             own = {name: fields[name] for name in OF_EACH}
@@ -172,8 +172,11 @@ class HostedLoop:
         batch = Transition(
             observation, sample.action, sample.reward, sample.continues, following, code, next_code, mask
         )
-        state = self.of_first(trained, lived)
-        targets = self.learner.targets(state, batch, jax.random.fold_in(target_key, count), knobs)
+        state, ahead = self.of_first(trained, lived), None
+        if sample.ahead is not None:
+            reward, discount, frames, age = sample.ahead
+            ahead = Ahead(reward, discount, stacked_at(frames, age))
+        targets = self.learner.targets(state, batch, ahead, jax.random.fold_in(target_key, count), knobs)
         done_with = jnp.zeros(0)
         return batch._replace(next_observation=done_with, code=done_with, next_code=done_with), targets
 
@@ -232,14 +235,14 @@ def joined(frames: jax.Array) -> jax.Array:
 
 def stacked(frames: jax.Array, age: jax.Array, stack: int) -> tuple[jax.Array, jax.Array]:
     """(B, stack + 1, …, C) -> the observation and the next one, (B, …, stack·C); frames of other episodes are zero."""
-    back = jnp.arange(stack - 1, -1, -1)  # steps before the newest
-    masks = (back <= age[:, None]), (back <= age[:, None] + 1)
-    shape = (*masks[0].shape, *[1] * (frames.ndim - 2))
-    now, following = (
-        joined(jnp.where(mask.reshape(shape), part, 0))
-        for mask, part in zip(masks, (frames[:, :-1], frames[:, 1:]), strict=True)
-    )
-    return now, following
+    return stacked_at(frames[:, :stack], age), stacked_at(frames[:, 1:], age + 1)
+
+
+def stacked_at(frames: jax.Array, age: jax.Array) -> jax.Array:
+    """(B, stack, …, C) -> the observation (B, …, stack·C) at the last frame, the age-th of its episode."""
+    back = jnp.arange(frames.shape[1] - 1, -1, -1)  # steps before the newest
+    mask = back <= age[:, None]
+    return joined(jnp.where(mask.reshape(*mask.shape, *[1] * (frames.ndim - 2)), frames, 0))
 
 
 @functools.lru_cache(maxsize=16)

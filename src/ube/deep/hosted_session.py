@@ -14,10 +14,10 @@ import numpy as np
 
 from ube.deep.config import AgentConfig
 from ube.deep.frames import FrameReplay
-from ube.deep.hosted import NOTED, Fields, Heard, HostedLoop, compiled_hosted
+from ube.deep.hosted import Fields, Heard, HostedLoop, compiled_hosted
 from ube.deep.learner import LearnerState
 from ube.deep.loop import RECOUNTED
-from ube.deep.session import Chunk, Episodes, Evaluation, check_finite, check_weights, in_rewards, refreshed
+from ube.deep.session import Chunk, Episodes, Evaluation, check_finite, check_weights, in_rewards, refreshed, summarised
 from ube.deep.settings import filled, split_knobs
 from ube.envs.contract import HostedEnvironment
 from ube.errors import RunError, UsageError
@@ -148,7 +148,8 @@ class HostedSession:
         done = int(self.trained["updates"]) + under_way
         batches = []
         for number in range(done, done + self.round // self.config.update_period):
-            sample = self.replay.sample(self.config.batch_size, np.random.default_rng((self.seed, number)))
+            rng = np.random.default_rng((self.seed, number))
+            sample = self.replay.sample(self.config.batch_size, rng, self.config.q_steps, self.config.discount)
             batches.append(self.loop.targets(self.trained, self.lived, sample, self.keys["batch"], number, self.knobs))
         return batches
 
@@ -256,7 +257,8 @@ class HostedSession:
     def _metrics(self, learned: list[Any], good: int) -> dict[str, float]:
         noted, learned = jax.device_get((self._noted, learned))
         self._noted = []
-        metrics = dict(zip(NOTED, np.concatenate(noted).mean(0).tolist(), strict=True))
+        decisions = np.concatenate(noted)
+        metrics = summarised(decisions[:, :-1]) | {"u_loss": float(decisions[:, -1].mean())}
         if learned:
             metrics |= {name: float(np.mean([one[name] for one in learned])) for name in learned[0]}
         metrics = in_rewards(metrics, self.config)

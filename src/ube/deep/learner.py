@@ -23,8 +23,8 @@ import optax
 from ube import backups
 from ube.acting import perturbed
 from ube.deep.config import AgentConfig
-from ube.deep.counts import BinCounts, DenseCounts
-from ube.deep.networks import MLP, UncertaintyHead, ValueNetwork, input_scaling, make_trunk, n_features
+from ube.deep.counts import BinCounts, DenseCounts, WindowCounts
+from ube.deep.networks import UncertaintyHead, ValueNetwork, input_scaling, make_trunk, n_features
 from ube.deep.settings import Knobs
 from ube.envs.contract import Interface
 
@@ -79,6 +79,7 @@ class LearnerState(NamedTuple):
     zeta: jax.Array  # () noise of this episode
     mean_u_root: jax.Array  # () running mean of √u, the size of unstructured noise
     largest_return: jax.Array  # () |discounted return| of an episode so far
+    reward_range: jax.Array  # (2,) lowest and highest learned reward so far, and 0
     episode_return: jax.Array  # () discounted, so far
     episode_weight: jax.Array  # () γ^t
     steps: jax.Array  # () decisions
@@ -96,6 +97,22 @@ class Transition(NamedTuple):
     code: jax.Array  # fixed features of both, where they are cheaper to store than to compute
     next_code: jax.Array
     mask: jax.Array  # (K,) which networks of the ensemble see it
+    ended: Any = ()  # whether the episode ended or was cut off here; () where targets of Q span one step
+
+
+class Ahead(NamedTuple):
+    """What n-step targets of Q need: y = reward + discount · max_a Q(observation, a)."""
+
+    reward: jax.Array  # (B,) the discounted sum of the rewards until then
+    discount: jax.Array  # (B,) γⁿ, 0 after termination
+    observation: jax.Array  # (B, …) where the target bootstraps
+
+
+MEANS = ("q", "u", "nu", "nongreedy", "q_gap", "spread")
+"""Metrics of decisions, averaged over a chunk: max Q; u and ν of the action taken; the share of actions that Q does not
+favour; max Q - mean Q; and the spread of β√u, its largest value over actions less its smallest."""
+LARGEST = ("q_largest", "u_largest")
+"""Metrics of decisions of which a chunk keeps the largest: |Q| and u."""
 
 
 class Targets(NamedTuple):
@@ -117,22 +134,30 @@ class Learner:
     @functools.cached_property
     def q_network(self) -> ValueNetwork:
         outputs = self.env.n_actions * (self.config.ensemble if self.config.ensemble_of == "heads" else 1)
-        return ValueNetwork(make_trunk(self.config.network, self.config.hidden), outputs)
+        return ValueNetwork(make_trunk(self.config.network, self.config.hidden), outputs, self.config.initial_values)
+
+    @functools.cached_property
+    def prior_network(self) -> ValueNetwork:
+        """The fixed networks of randomised priors: as those of Q, with random outputs, which are what they are for."""
+        return self.q_network.clone(starts_at="random")
 
     @functools.cached_property
     def u_network(self) -> Any:
-        if self.config.u_network == "head":
-            return UncertaintyHead(self.env.n_actions)
-        return ValueNetwork(MLP(self.config.hidden), self.env.n_actions)
+        config, n_actions = self.config, self.env.n_actions
+        if config.u_network == "head":
+            return UncertaintyHead(n_actions, config.u_width, config.initial_values)
+        return ValueNetwork(make_trunk(config.network, config.hidden), n_actions, config.initial_values)
 
     @functools.cached_property
-    def counts(self) -> DenseCounts | BinCounts | None:
+    def counts(self) -> DenseCounts | BinCounts | WindowCounts | None:
         config = self.config
         n_inputs = int(np.prod(self.env.observation_shape))
         if config.features == "none":
             return None
         if config.features == "bins":
             return BinCounts(self.env.n_actions, n_inputs, config.bin_tables, self.learns_noise)
+        if config.features == "windows":
+            return WindowCounts.over(self.env.n_actions, self.env.observation_shape, self.learns_noise)
         n_learned = self._n_learned if config.features in ("learned", "both") else 0
         n_random = config.random_features if config.features in ("random", "both") else 0
         return DenseCounts(
@@ -178,13 +203,13 @@ class Learner:
     def init(self, key: Key, knobs: Knobs) -> LearnerState:
         q_key, prior_key, u_key, counts_key, episode_key = jax.random.split(key, 5)
         x = jnp.zeros((1, *self.env.observation_shape))
-        init = self.q_network.init
+        init, init_prior = self.q_network.init, self.prior_network.init
         if self._many_networks:
             members = self.config.ensemble
             q = jax.vmap(lambda k: init(k, x), out_axes=-2)(jax.random.split(q_key, members))
-            prior = jax.vmap(lambda k: init(k, x), out_axes=-2)(jax.random.split(prior_key, members))
+            prior = jax.vmap(lambda k: init_prior(k, x), out_axes=-2)(jax.random.split(prior_key, members))
         else:
-            q, prior = init(q_key, x), init(prior_key, x)
+            q, prior = init(q_key, x), init_prior(prior_key, x)
         counts: Any = self.counts.init(counts_key, knobs.prior) if self.counts else ()
         u: Any = ()
         stream: Any = ()
@@ -205,8 +230,9 @@ class Learner:
             q=q, q_target=jax.tree.map(jnp.copy, q), q_optimiser=self.q_optimiser.init(q),
             q_prior=prior if self.config.ensemble > 1 else (), u=u, u_target=u_target,
             u_optimiser=self.u_optimiser.init(u), counts=counts, stream=stream, awaited=self._nothing_awaited(counts, x),
-            member=member, zeta=zeta, mean_u_root=zero, largest_return=zero, episode_return=zero,
-            episode_weight=jnp.ones(()), steps=jnp.zeros((), jnp.int32), updates=jnp.zeros((), jnp.int32),
+            member=member, zeta=zeta, mean_u_root=zero, largest_return=zero,
+            reward_range=jnp.zeros(2), episode_return=zero, episode_weight=jnp.ones(()), steps=jnp.zeros((), jnp.int32),
+            updates=jnp.zeros((), jnp.int32),
         )  # fmt: skip
 
     def _nothing_awaited(self, counts: Any, x: jax.Array) -> Any:
@@ -265,16 +291,34 @@ class Learner:
     # ---------------------------------------------------------------- acting
 
     def epsilon(self, steps: Any, knobs: Knobs) -> jax.Array:
-        """Mnih 2015: constant in the warm-up, then linear."""
+        """Mnih 2015: constant in the warm-up (1 if that is random play), then linear."""
         done = jnp.clip((steps - knobs.warmup) / knobs.epsilon_steps, 0.0, 1.0)
-        return knobs.epsilon_start + done * (knobs.epsilon_end - knobs.epsilon_start)
+        epsilon = knobs.epsilon_start + done * (knobs.epsilon_end - knobs.epsilon_start)
+        return jnp.where(steps < knobs.warmup, 1.0, epsilon) if self.config.warmup_policy == "random" else epsilon
 
     def unit(self, state: LearnerState) -> jax.Array:
-        """Of β. Never below 1: what has not been seen may be worth more than what has."""
-        return jnp.maximum(state.largest_return, 1.0)
+        """Return the unit of β, in learned rewards."""
+        if self.config.beta_unit == "one":
+            return jnp.ones(())
+        if self.config.beta_unit == "returns":
+            return jnp.maximum(state.largest_return, 1.0)
+        lowest, highest = state.reward_range
+        # Costs alone do not tell what a success is worth: it may be more, as in DeepSea, so they count as 1 at least.
+        return jnp.where(highest > 0, highest, jnp.maximum(-lowest, 1.0))
 
-    def score(self, state: LearnerState, q: jax.Array, u: jax.Array, key: Key, knobs: Knobs) -> jax.Array:
-        """What the policy maximises, in the shape of q and u (…, A)."""
+    def level(self, state: LearnerState, knobs: Knobs) -> Any:
+        """Return the optimism of this episode, within 0..1."""
+        if self.config.optimism == "full":
+            return 1.0
+        uniform = jax.scipy.stats.norm.cdf(state.zeta)
+        level = jnp.maximum(uniform - knobs.greedy_share, 0.0) / (1 - knobs.greedy_share)
+        lowest, highest = state.reward_range
+        return jnp.where((highest > 0) | (lowest <= -1), level, 1.0) if self.config.levels_wait else level
+
+    def score(
+        self, state: LearnerState, q: jax.Array, u: jax.Array, key: Key, knobs: Knobs, level: Any = None
+    ) -> jax.Array:
+        """What the policy maximises, in the shape of q and u (…, A); `level` replaces the optimism of this episode."""
         policy = self.config.policy
         beta = knobs.beta * self.unit(state)
         if policy == "noise-per-step":
@@ -282,7 +326,7 @@ class Learner:
         if policy == "noise-per-episode":
             return perturbed(q, u, state.zeta, beta)
         if policy == "ucb":
-            return perturbed(q, u, 1.0, beta)
+            return perturbed(q, u, self.level(state, knobs) if level is None else level, beta)
         if policy == "unstructured-noise":
             return perturbed(q, state.mean_u_root**2, jax.random.normal(key, q.shape), beta)
         return q
@@ -291,7 +335,7 @@ class Learner:
         self, state: LearnerState, observation: jax.Array, key: Key, knobs: Knobs, evaluation_epsilon: Any = None
     ) -> Choice:
         """a_t for one observation. With `evaluation_epsilon`, greedy in the mean of the ensemble but for that rate."""
-        noise_key, random_key, epsilon_key = jax.random.split(key, 3)
+        noise_key, random_key, epsilon_key, tie_key = jax.random.split(key, 4)
         x = self.scaled(observation)[None]
         evaluating = evaluation_epsilon is not None
         if self._many_networks and not evaluating:
@@ -312,11 +356,19 @@ class Learner:
         score = q if evaluating else self.score(state, q, u, noise_key, knobs)
         random_action = jax.random.randint(random_key, (), 0, self.env.n_actions)
         epsilon = evaluation_epsilon if evaluating else self.epsilon(state.steps, knobs)
-        action = jnp.where(jax.random.uniform(epsilon_key) < epsilon, random_action, score[0].argmax())
+        action = jnp.where(jax.random.uniform(epsilon_key) < epsilon, random_action, any_best(score[0], tie_key))
         gain, nu_taken = (
             self.counts.look(state.counts, code[0], action) if self.counts else (jnp.zeros(0), jnp.zeros(()))
         )
         return Choice(action, q[0], u[0], nu[0], nu_taken, code[0], gain, u_input[0])
+
+    def noted(self, state: LearnerState, choice: Choice, knobs: Knobs) -> jax.Array:
+        """MEANS and LARGEST of a decision, in this order."""
+        q, best = choice.q, choice.q.max()
+        taken, roots = choice.q[choice.action], jnp.sqrt(choice.u)
+        spread = knobs.beta * self.unit(state) * (roots.max() - roots.min())
+        means = best, choice.u[choice.action], choice.nu_taken, taken < best, best - q.mean(), spread
+        return jnp.stack([jnp.asarray(x, jnp.float32) for x in (*means, jnp.abs(q).max(), choice.u.max())])
 
     # ---------------------------------------------------------------- the stream
 
@@ -355,7 +407,7 @@ class Learner:
         inputs, actions = state.stream.inputs[finished.slot][None], state.stream.actions[finished.slot][None]
         target = finished.target - (finished.local if self.config.u_predicts == "continuation" else 0.0)
         state, loss = self._regress_u(state, inputs, actions, target[None], finished.valid, knobs)
-        window = backups.enter(window, choice.nu_taken, knobs.discount)
+        window = backups.enter(window, choice.nu_taken, knobs.u_discount)
         stream = Stream(
             window,
             state.stream.inputs.at[finished.slot].set(choice.u_input),
@@ -409,6 +461,9 @@ class Learner:
         if self.config.beta_unit == "returns":
             largest = jnp.maximum(state.largest_return, jnp.where(ended, jnp.abs(episode_return), 0.0))
             state = state._replace(largest_return=largest)
+        lowest, highest = state.reward_range
+        learned = _clipped(reward, knobs)
+        state = state._replace(reward_range=jnp.stack([jnp.minimum(lowest, learned), jnp.maximum(highest, learned)]))
         member, zeta = self.draw_noise(key)
         fresh: dict[str, Any] = {"member": member, "zeta": zeta, "episode_return": 0.0, "episode_weight": 1.0}
         return state._replace(**{name: jnp.where(ended, new, getattr(state, name)) for name, new in fresh.items()})
@@ -416,20 +471,38 @@ class Learner:
     # ---------------------------------------------------------------- the batch
 
     def update(
-        self, state: LearnerState, batch: Transition, key: Key, knobs: Knobs
+        self, state: LearnerState, batch: Transition, ahead: Ahead | None, key: Key, knobs: Knobs
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """One gradient step on Q, and on u where it learns from replay."""
-        state, metrics = self.improve(state, batch, self.targets(state, batch, key, knobs), knobs)
+        state, metrics = self.improve(state, batch, self.targets(state, batch, ahead, key, knobs), knobs)
         return self.copied(state), metrics
 
-    def targets(self, state: LearnerState, batch: Transition, key: Key, knobs: Knobs) -> Targets:
-        """What the batch should become, by the target networks: all of an update that is no gradient."""
+    def targets(self, state: LearnerState, batch: Transition, ahead: Ahead | None, key: Key, knobs: Knobs) -> Targets:
+        """Return what Q and u should become at the batch, by the target networks: all of an update that is no gradient.
+
+        ahead: where targets of Q bootstrap if that is not the next observation (q_steps > 1).
+        """
         next_x = self.scaled(batch.next_observation)
-        q_t, phi_t = self._q(state.q_target, state.q_prior, next_x, knobs)
-        q = backups.q_learning_target(batch.reward[:, None], batch.continues[:, None], knobs.discount, q_t)
+        q_t: Any = None
+        phi_t: Any = None
+        if ahead is None or self.u_from_replay:
+            q_t, phi_t = self._q(state.q_target, state.q_prior, next_x, knobs)
+        if ahead is None:
+            q = self._q_target(state, batch.reward, knobs.discount * batch.continues, q_t, next_x, knobs)
+        else:
+            x = self.scaled(ahead.observation)
+            q_ahead, _ = self._q(state.q_target, state.q_prior, x, knobs)
+            q = self._q_target(state, ahead.reward, ahead.discount, q_ahead, x, knobs)
         if not self.u_from_replay:
             return Targets(q, jnp.zeros(0))
         return Targets(q, self._u_target(state, batch, next_x, q_t[:, 0], phi_t, key, knobs))
+
+    def _q_target(
+        self, state: LearnerState, reward: jax.Array, discount: jax.Array, q_t: jax.Array, x: jax.Array, knobs: Knobs
+    ) -> jax.Array:
+        """(B, K): r + γ max_b Q(s', b), with the next action b chosen by the online network if `double_q`."""
+        choosing = self._q(state.q, state.q_prior, x, knobs)[0] if self.config.double_q else q_t
+        return backups.q_learning_target(reward[:, None], discount[:, None], q_t, choosing)
 
     @property
     def improved(self) -> tuple[str, ...]:
@@ -454,12 +527,12 @@ class Learner:
         counts, stored = state.counts, self.counts.stores_code
         next_code = batch.next_code if stored else self.codes(state, batch.next_observation, knobs)
         u_t = self._u(state.u_target, self._u_input(next_x, phi_t), self.counts.nu(counts, next_code))
-        a_t = self.score(state, q_t, u_t, key, knobs).argmax(-1)
+        a_t = self.score(state, q_t, u_t, key, knobs, level=1.0).argmax(-1)
         nu: Any = 0.0
         if self.config.u_predicts == "total":
             code = batch.code if stored else self.codes(state, batch.observation, knobs)
             nu = backups.chosen(self.counts.nu(counts, code), batch.action)
-        return backups.ube_target(nu, batch.continues, knobs.discount, backups.chosen(u_t, a_t))
+        return backups.ube_target(nu, batch.continues, knobs.u_discount, backups.chosen(u_t, a_t))
 
     def improve(
         self, state: LearnerState, batch: Transition, targets: Targets, knobs: Knobs
@@ -490,6 +563,11 @@ class Learner:
         if self.u_from_replay:
             state = state._replace(u_target=optax.periodic_update(state.u, state.u_target, state.updates, period))
         return state
+
+
+def any_best(score: jax.Array, key: Key) -> jax.Array:
+    """The argmax of score (A,), drawn uniformly among ties: values that start at zero are all equal."""
+    return jnp.where(score == score.max(), jax.random.uniform(key, score.shape), -1.0).argmax()
 
 
 def _clipped(reward: jax.Array, knobs: Knobs) -> jax.Array:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ube.deep import replay as ring
 from ube.deep.config import AgentConfig
-from ube.deep.learner import Choice, Learner, LearnerState, Transition
+from ube.deep.learner import LARGEST, MEANS, Ahead, Choice, Learner, LearnerState, Transition
 from ube.deep.settings import Knobs
 from ube.envs.contract import Environment, Step
 
@@ -43,12 +43,14 @@ class Log(NamedTuple):
     episode_return: jax.Array
     episode_length: jax.Array
     bad: jax.Array  # the environment gave a number that is not finite
-    q: jax.Array
-    u: jax.Array
-    nu: jax.Array
+    noted: jax.Array  # (len(MEANS) + len(LARGEST),); empty in evaluations
     u_loss: jax.Array
     action: jax.Array
     code: jax.Array  # empty where no one will ask
+
+    def column(self, name: str) -> jax.Array:
+        """A metric of MEANS or LARGEST at every step."""
+        return self.noted[..., (*MEANS, *LARGEST).index(name)]
 
 
 class Game(NamedTuple):
@@ -142,8 +144,12 @@ class Loop:
         metrics: dict[str, Any] = {}
         if learning:
             key, sample_key, update_key = jax.random.split(carry.key, 3)
-            batch = ring.sample(carry.replay, sample_key, self.config.batch_size)
-            learner, metrics = self.learner.update(carry.learner, batch, update_key, knobs)
+            batch, slots = ring.sample(carry.replay, sample_key, self.config.batch_size)
+            ahead = None
+            if self.config.q_steps > 1:
+                reward, discount, last = ring.look_ahead(carry.replay, slots, self.config.q_steps, knobs.discount)
+                ahead = Ahead(reward, discount, carry.replay.rows.next_observation[last])
+            learner, metrics = self.learner.update(carry.learner, batch, ahead, update_key, knobs)
             carry = carry._replace(key=key, learner=learner)
         return carry, log, metrics
 
@@ -156,7 +162,7 @@ class Loop:
         row = self._row(state, observation, choice, after, mask_key, knobs)
         state = self._after_step(state, after, close_key, knobs)
         carry = carry._replace(key=key, place=place, learner=state, replay=ring.add(carry.replay, row))
-        log = log._replace(u_loss=u_loss)
+        log = log._replace(noted=self.learner.noted(state, choice, knobs), u_loss=u_loss)
         return carry, log._replace(code=choice.code) if self.learner.keeps_codes else log
 
     def _after_step(self, state: LearnerState, after: Step, key: Key, knobs: Knobs) -> LearnerState:
@@ -183,11 +189,7 @@ class Loop:
         place = jax.lax.cond(ended, lambda: self._place(reset_key, instance), lambda: on)
         seen = (after.reward, after.observation, place.observation)
         finite = jnp.array([jnp.isfinite(leaf).all() for leaf in seen if leaf.dtype != jnp.bool_]).all()
-        u_taken = choice.u[choice.action]
-        log = Log(
-            ended, total, length, ~finite, choice.q.max(), u_taken, choice.nu_taken, jnp.zeros(()), choice.action,
-            jnp.zeros(0),
-        )  # fmt: skip
+        log = Log(ended, total, length, ~finite, jnp.zeros(0), jnp.zeros(()), choice.action, jnp.zeros(0))
         return place, after, log
 
     def _row(
@@ -205,13 +207,14 @@ class Loop:
         return Transition(
             observation, choice.action, self.learner.learned_reward(after.reward, choice, knobs),
             1.0 - after.terminated, after.observation, code, next_code, mask,
+            after.terminated | after.truncated if self.config.q_steps > 1 else (),
         )  # fmt: skip
 
     def _drawn_codes(
         self, learner: LearnerState, replay: ring.Replay, key: Key, knobs: Knobs
     ) -> tuple[jax.Array, jax.Array]:
         """Of decisions from the replay, with the features of now: codes and actions."""
-        batch = ring.sample(replay, key, min(RECOUNTED, self.config.replay_size))
+        batch, _ = ring.sample(replay, key, min(RECOUNTED, self.config.replay_size))
         return self.learner.codes(learner, batch.observation, knobs), batch.action
 
     # ---------------------------------------------------------------- evaluation

@@ -166,11 +166,16 @@ class ValueNetwork(nn.Module):
 
     trunk: nn.Module
     n_actions: int
+    starts_at: str = "random"
+    """"zero": the head's weights are zero at first, so that all values are."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         phi = self.trunk(x)
-        return nn.Dense(self.n_actions)(phi), phi
+        return nn.Dense(self.n_actions, kernel_init=OUTPUT_INIT[self.starts_at])(phi), phi
+
+
+OUTPUT_INIT = {"zero": nn.initializers.zeros, "random": nn.initializers.lecun_normal()}
 
 
 class UncertaintyHead(nn.Module):
@@ -178,11 +183,12 @@ class UncertaintyHead(nn.Module):
 
     n_actions: int
     width: int = 512
+    starts_at: str = "random"
 
     @nn.compact
     def __call__(self, phi: jax.Array) -> jax.Array:
         x = nn.relu(nn.Dense(self.width)(jax.lax.stop_gradient(phi)))
-        return nn.Dense(self.n_actions)(x)
+        return nn.Dense(self.n_actions, kernel_init=OUTPUT_INIT[self.starts_at])(x)
 
 
 SMALLEST = {"minatar": 3, "nature": 36}

@@ -27,8 +27,23 @@ def add(replay: Replay, row: Any) -> Replay:
     return Replay(rows, replay.added + 1)
 
 
-def sample(replay: Replay, key: jax.Array, size: int) -> Any:
-    """`size` transitions, uniformly with replacement; at least one must have been added."""
+def sample(replay: Replay, key: jax.Array, size: int) -> tuple[Any, jax.Array]:
+    """`size` transitions, uniformly with replacement, and their slots; at least one must have been added."""
     capacity = jax.tree.leaves(replay.rows)[0].shape[0]
     slots = jax.random.randint(key, (size,), 0, jnp.minimum(replay.added, capacity))
-    return jax.tree.map(lambda column: column[slots], replay.rows)
+    return jax.tree.map(lambda column: column[slots], replay.rows), slots
+
+
+def look_ahead(replay: Replay, slots: jax.Array, n: int, discount: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Follow transitions for up to n steps: the discounted sum of their rewards, the discount of what comes after, and the
+    slot of the last one. Stops where an episode ended and at the newest transition."""
+    rows, capacity = replay.rows, replay.rows.reward.shape[0]
+    newest = (replay.added - 1) % capacity
+    total, last = rows.reward[slots], slots
+    weight = jnp.full(slots.shape, discount)
+    for _ in range(n - 1):
+        stays = (rows.ended[last] > 0) | (last == newest)
+        last = jnp.where(stays, last, (last + 1) % capacity)
+        total = total + jnp.where(stays, 0.0, weight * rows.reward[last])
+        weight = jnp.where(stays, weight, weight * discount)
+    return total, weight * rows.continues[last], last

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ube.deep.config import AgentConfig
-from ube.deep.learner import Learner, LearnerState
+from ube.deep.learner import LARGEST, MEANS, Learner, LearnerState
 from ube.deep.loop import Carry, Log, Loop, compiled
 from ube.deep.settings import filled, split_knobs
 from ube.envs.contract import Environment
@@ -83,8 +83,7 @@ class Session:
             log, learned = jax.device_get((log, learned))
             seconds = time.perf_counter() - began
             metrics = {name: float(value) for name, value in learned.items()}
-            for name in ("q", "u", "nu", "u_loss"):
-                metrics.setdefault(name, float(getattr(log, name).mean()))
+            metrics = summarised(log.noted) | {"u_loss": float(log.u_loss.mean())} | metrics
             metrics = in_rewards(metrics, self.config)
             if log.bad.any():
                 raise self._not_finite(self.step + 1 + int(log.bad.argmax()), self.step)
@@ -187,8 +186,14 @@ MAX_CHUNKS = 1_000
 
 def in_rewards(values: dict[str, Any], config: AgentConfig) -> dict[str, Any]:
     """Values in what rewards are counted in, variances in its square: the learner's own unit is `reward_unit`."""
-    powers = {"q": 1, "u": 2, "nu": 2}
+    powers = {"q": 1, "q_gap": 1, "spread": 1, "q_largest": 1, "u": 2, "nu": 2, "u_largest": 2}
     return {name: value * config.reward_unit ** powers.get(name, 0) for name, value in values.items()}
+
+
+def summarised(noted: np.ndarray) -> dict[str, float]:
+    """Metrics of many decisions, (N, len(MEANS) + len(LARGEST))."""
+    means, largest = noted[:, : len(MEANS)].mean(0), noted[:, len(MEANS) :].max(0)
+    return dict(zip((*MEANS, *LARGEST), (*means.tolist(), *largest.tolist()), strict=True))
 
 
 def check_weights(learner: LearnerState, config: AgentConfig, step: int, good: int) -> None:

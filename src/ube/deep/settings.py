@@ -19,6 +19,8 @@ class Knobs(NamedTuple):
     """Numbers that may change without compiling again."""
 
     beta: jax.Array
+    greedy_share: jax.Array
+    u_discount: jax.Array
     epsilon_start: jax.Array
     epsilon_end: jax.Array
     epsilon_steps: jax.Array
@@ -37,7 +39,9 @@ class Knobs(NamedTuple):
 
 def split_knobs(config: AgentConfig) -> tuple[AgentConfig, Knobs]:
     """What shapes the program, and the numbers it runs on."""
-    knobs = Knobs(**{name: jnp.asarray(getattr(config, name), jnp.float32) for name in Knobs._fields})
+    numbers = {name: getattr(config, name) for name in Knobs._fields}
+    numbers["u_discount"] = config.u_discount or config.discount
+    knobs = Knobs(**{name: jnp.asarray(value, jnp.float32) for name, value in numbers.items()})
     same = AgentConfig()
     shape = dataclasses.replace(
         config, name="", epsilon_steps=1, learning_rate=1.0, warmup=1, epsilon_evaluation=0.0,
@@ -67,12 +71,29 @@ def filled(config: AgentConfig, env: Interface, steps: int | None = None) -> Age
         )
     like = like_network(network, env)
     auto = NETWORK_DEFAULTS[like] | {"reward_unit": 1.0, "reward_clip": math.inf} | env.defaults
-    if isinstance(env, HostedEnvironment):
-        auto |= {name: min(auto[name], most) for name, most in _most(env, config, auto, steps).items()}
+    auto |= {name: min(auto[name], most) for name, most in _most(env, config, auto, steps).items()}
     defaults = {name: value for name, value in auto.items() if getattr(config, name) in (0, "auto")}
     if config.ensemble_of == "auto":
         defaults["ensemble_of"] = "networks" if like == "mlp" else "heads"
+    if config.features == "auto":
+        defaults["features"] = "windows" if like == "nature" else "bins"
+    if config.u_network == "auto":
+        defaults["u_network"] = "own" if network == "mlp" else "head"
     full = dataclasses.replace(config, network=network, **defaults)
+    if full.features == "windows" and len(env.observation_shape) != 3:
+        raise UsageError(
+            f"features='windows' reads images (height, width, channels), but {env.name} gives {env.observation_shape}: "
+            "set features=bins"
+        )
+    if full.replay_size <= full.q_steps:
+        raise UsageError(
+            f"q_steps={full.q_steps}, replay_size={full.replay_size}: the replay must hold more decisions than one target "
+            "spans; raise replay_size or lower q_steps"
+        )
+    if steps is not None and full.warmup >= steps:
+        raise UsageError(
+            f"warmup={full.warmup}, steps={steps}: nothing would be learned; lower warmup or train for longer"
+        )
     if full.ensemble > 1 and full.ensemble_of == "networks" and full.features in ("learned", "both"):
         raise UsageError(
             f"features={full.features!r}, ensemble={full.ensemble}: each network would have features of its own, but there "
@@ -86,9 +107,13 @@ def like_network(network: Any, env: Interface) -> str:
     return default_network(env.observation_shape) if isinstance(network, OwnNetwork) else network
 
 
-def _most(env: HostedEnvironment, config: AgentConfig, auto: dict[str, Any], steps: int | None) -> dict[str, int]:
-    most = {} if env.most_replay is None else {"replay_size": env.most_replay}
-    if env.fits_budget and steps is not None:
+def _most(env: Any, config: AgentConfig, auto: dict[str, Any], steps: int | None) -> dict[str, int]:
+    """Upper limits of defaults: what memory allows, and what fits a run of so many steps."""
+    hosted = isinstance(env, HostedEnvironment)
+    most = {"replay_size": env.most_replay} if hosted and env.most_replay is not None else {}
+    if steps is not None and (not hosted or env.fits_budget):
         period = config.update_period or auto["update_period"]
-        most |= {"warmup": steps // 20, "epsilon_steps": steps // 4, "target_period": steps // (50 * period)}
+        most |= {"warmup": steps // 20, "epsilon_steps": steps // 4}
+        if hosted:
+            most["target_period"] = steps // (50 * period)
     return {name: max(value, 1) for name, value in most.items()}

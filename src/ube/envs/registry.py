@@ -14,6 +14,7 @@ from ube.envs.atari import REMEDY as ATARI_REMEDY
 from ube.envs.contract import Environment, HostedEnvironment
 from ube.envs.gymnasium_adapter import PREFIX as GYM
 from ube.envs.gymnasium_adapter import gymnasium_environment, gymnasium_ids, known, name_of, source_of
+from ube.envs.key_door import key_door
 from ube.envs.mountain_car import mountain_car_sparse
 from ube.envs.navix_adapter import navix_environment
 from ube.envs.own import chain, deep_sea, tree
@@ -23,6 +24,7 @@ OWN: dict[str, tuple[Callable[..., Environment], str]] = {
     "DeepSea-v0": (deep_sea, "a treasure found only by going right all the way (Osband et al. 2019)"),
     "Tree-v0": (tree, "one wrong turn ends it, 1 after the last junction (Janz et al. 2019)"),
     "Chain-v0": (chain, "a known branch against a long noisy one (the paper's Figure 1)"),
+    "KeyDoor-v0": (key_door, "take the key, unlock the door, 1 at the goal and nothing before; cycles all along"),
     "MountainCarSparse-v0": (mountain_car_sparse, "swing up the hill, 1 at the goal and nothing before"),
 }
 NAVIX_EXAMPLE = "Navix-DoorKey-5x5-v0"

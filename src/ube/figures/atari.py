@@ -32,7 +32,7 @@ METRICS = ("training_return", "training_return_last_tenth", "evaluation_return",
 class AtariCell(Cell):
     """A run of `ube.train`, which goes on from its checkpoint if it was stopped."""
 
-    protocol: str = "mnih2015"
+    protocol: str = "auto"
     evaluation_steps: int = 0
     """Decisions of the evaluation at the end, greedy but for ε and again by the agent's own policy; 0 for none."""
 
@@ -212,18 +212,18 @@ EXPERIMENT = Experiment(
     name="atari",
     title="Atari: four agents on the real emulator, a small comparison",
     note=(
-        "Mnih et al. 2015's protocol with a schedule that fits so few frames (warm-up 5,000 decisions, ε of dqn down to 0.1 "
-        "over 50,000). Training score: of all games, and of those that ended in the last tenth of training. Evaluation: "
+        "The games of Mnih et al. 2015, learned from with Adam and a schedule that fits so few frames (warm-up 5,000 "
+        "decisions, ε of dqn down to 0.1 over 50,000). Training score: of all games, and of those that ended in the last "
+        "tenth of training. Evaluation: "
         "without learning, greedy but for ε = 0.05, and by the agent's own policy. Means over two seeds, with the lower and "
         "the higher. So few, and less than a six-hundredth of the paper's frames: this shows that all of it runs, "
         "and cannot rank the agents."
     ),
     scales={
-        "quick": {"agents": ["dqn", "ube-1step"], "games": ["space_invaders"], "protocol": "mnih2015"} | QUICK,
+        "quick": {"agents": ["dqn", "ube-1step"], "games": ["space_invaders"], "protocol": "short"} | QUICK,
         "paper": {
             "agents": ["dqn", "ube-1step", "ube-nstep", "ube-deep"], "games": ["freeway", "breakout"],
-            "protocol": "mnih2015", "frames": 300_000, "evaluation_frames": 50_000, "seeds": 2,
-            "overrides": {"replay_size": 100_000, "warmup": 5_000, "epsilon_steps": 50_000},
+            "protocol": "short", "frames": 300_000, "evaluation_frames": 50_000, "seeds": 2, "overrides": {},
         },
     },
     job=job,

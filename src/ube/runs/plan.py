@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 from ube.deep.config import NETWORK_DEFAULTS, AgentConfig, OwnNetwork, agent_config, as_fields
 from ube.deep.hosted_session import CHUNK as HOSTED_CHUNK
 from ube.deep.hosted_session import HostedSession
-from ube.deep.protocols import with_protocol
+from ube.deep.protocols import AUTO, with_protocol
 from ube.deep.session import CHUNK, Session
 from ube.deep.settings import filled, like_network
 from ube.envs import Environment, HostedEnvironment, make, wrapped
+from ube.envs.atari import FRAME_SKIP
 from ube.envs.atari import PREFIX as ATARI
 from ube.envs.contract import RandomPlay
 from ube.envs.gymnasium_adapter import name_of
@@ -130,8 +131,11 @@ def planned(
     asked = agent_config(agent, overrides)
     env_args = env_args or {}
     if isinstance(env, str) and env.startswith(ATARI):
-        env_args, asked = with_protocol(protocol, env_args, asked, overrides or {})
-    elif protocol != "mnih2015":
+        total = (begun or {}).get("steps", steps) or 0  # a run that goes on for longer keeps its settings
+        env_args, asked = with_protocol(
+            protocol, env_args, asked, overrides or {}, frames if frames and not begun else total * FRAME_SKIP
+        )
+    elif protocol != AUTO:
         raise UsageError(f"protocol {protocol!r}: only games of {ATARI}… have one")
     source = made = made_from(env, env_args)
     steps = decisions(made, steps, frames)
@@ -259,9 +263,10 @@ def explained(plan: Plan) -> list[Reason]:
         )
     reasons.append(Reason("policy", config.policy, f"of the preset {plan.asked.name}"))
     if config.uses_u:
-        unit = {"one": "reward_unit", "returns": "the largest return so far, at least one reward_unit"}[
-            config.beta_unit
-        ]
+        unit = {
+            "one": "reward_unit", "rewards": "the largest reward so far",
+            "returns": "the largest return so far, at least one reward_unit",
+        }[config.beta_unit]  # fmt: skip
         reasons.append(Reason("beta", f"{config.beta:g}", f"how much √u counts, in {unit}"))
     if isinstance(env, HostedEnvironment):
         room = room_needed(config.replay_size, env.frame_shape, env.observation_dtype)

@@ -16,10 +16,12 @@ import jax
 import numpy as np
 
 from ube.deep import watching
+from ube.deep.checks import Checks
 from ube.deep.config import AgentConfig, OwnNetwork, agent_config
 from ube.deep.hosted_session import HostedSession, Stopped
 from ube.deep.learner import LearnerState
 from ube.deep.networks import found_network
+from ube.deep.protocols import AUTO
 from ube.deep.session import Episodes, Evaluation, Session, in_rewards
 from ube.deep.watching import Episode
 from ube.envs import Environment, HostedEnvironment
@@ -72,7 +74,7 @@ def train(
     seed: int = 0,
     *,
     frames: int | None = None,
-    protocol: str = "mnih2015",
+    protocol: str = AUTO,
     env_args: dict[str, Any] | None = None,
     overrides: dict[str, Any] | None = None,
     out: str | Path | None = None,
@@ -126,7 +128,7 @@ def train(
             _go_on(session, directory, checkpoints, steps, say, interrupted)
             directory.note_start(content["versions"], steps)
         try:
-            _learn(session, directory, checkpoints, steps, chunk, schedule, callback, interrupted)
+            _learn(session, directory, checkpoints, steps, chunk, schedule, callback, interrupted, say)
         except Exception as error:  # also of a callback
             if session.last_good is not None:
                 with suppress(OSError) if isinstance(error, OSError) else nullcontext():  # the disk may be full
@@ -139,7 +141,7 @@ def train(
 
 def _learn(
     session: Session | HostedSession, directory: RunDirectory, checkpoints: Checkpoints, steps: int, chunk: int,
-    schedule: Schedule, callback: Callback | None, interrupted: Callable[[], int],
+    schedule: Schedule, callback: Callback | None, interrupted: Callable[[], int], say: Callable[[str], None],
 ) -> None:  # fmt: skip
     def checkpoint() -> None:
         facts = {"sizes": directory.sizes(), "run": _digest(directory)}
@@ -149,7 +151,7 @@ def _learn(
         with suppress(Stopped):  # then it is the first thing when the run goes on
             write(session.step, _evaluate(session, directory, schedule, interrupted))
 
-    kept_at, enough = time.monotonic(), False
+    kept_at, enough, checks = time.monotonic(), False, Checks(session.config)
     with trackers(schedule.track, directory.path, directory.config, session.step) as write:
         if _evaluation_is_missing(session, directory):
             evaluate()
@@ -159,6 +161,9 @@ def _learn(
             directory.append("episodes", part.episodes._asdict())
             directory.append("metrics", {"step": part.step, **part.metrics})
             write(part.step, part.metrics)
+            rewards = np.asarray(session.learner.reward_range)
+            for message in checks.messages(part.metrics, rewards, last=part.step >= steps):
+                say(message)
             if callback is not None:
                 agent = TrainedAgent(session, jax.tree.map(jax.numpy.copy, session.learner))
                 enough = bool(callback(Progress(part.step, steps, part.metrics, part.episodes, agent)))
@@ -364,8 +369,8 @@ class Run:
             fields["network"] = self._network(fields["network"])
             env = self.env if self.env is not None else self._made(config["env"], config["env_args"])
             return planned(
-                env, agent_config(AgentConfig(), fields), config["steps"], config["seed"], frames=None, protocol="mnih2015",
-                env_args=config["env_args"], overrides=None, schedule=Schedule(), begun=config,
+                env, agent_config(AgentConfig(), fields), config["steps"], config["seed"], frames=None, protocol=AUTO,
+                env_args=config["env_args"], overrides=fields, schedule=Schedule(), begun=config,
             )  # fmt: skip
         except (LookupError, TypeError, ArithmeticError) as error:
             raise UsageError(f"{self.path / 'config.json'} is not that of a run ({error!r}); {NOT_A_RUN}") from None

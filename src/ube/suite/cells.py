@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ube.deep.config import NETWORK_DEFAULTS, agent_config
-from ube.deep.protocols import PROTOCOLS
+from ube.deep.protocols import AUTO, PROTOCOLS
 from ube.errors import UsageError, nearest
 from ube.reading import LARGEST_TOML, parse_toml, read_bytes, refuse
 from ube.stats import atari
@@ -59,7 +59,7 @@ class Cell:
     """Decisions."""
     env_args: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, Any] = field(default_factory=dict)
-    protocol: str = "mnih2015"
+    protocol: str = AUTO
     evaluate_every: int | None = None
     """Decisions outside of JAX between evaluations of `evaluation_steps` decisions, by `evaluation_policy`; None leaves it
     to the environment. Compiled environments are evaluated after training only."""
@@ -267,7 +267,7 @@ def _refused(agent: str, changes: dict[str, Any]) -> bool:
     return False
 
 
-_CHOICES = {"protocol": tuple(PROTOCOLS), "evaluation_policy": ("greedy", "own", "both", "none")}
+_CHOICES = {"protocol": (AUTO, *PROTOCOLS), "evaluation_policy": ("greedy", "own", "both", "none")}
 
 
 def _one_of(block: dict[str, Any], key: str) -> str:
