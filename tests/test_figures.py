@@ -203,6 +203,8 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path, monkey
 
 AWAITED = {"montezuma"}
 """Experiments whose published run is not finished: to be emptied as their results land."""
+OUTDATED = {"atari"}
+"""Published with settings that have changed since, as docs/protocol.md says: to be emptied as they are run again."""
 
 
 def test_published_results_were_made_by_their_commands() -> None:
@@ -213,7 +215,8 @@ def test_published_results_were_made_by_their_commands() -> None:
         results = json.loads(file.read_text())
         if results["name"] in EXPERIMENTS:
             assert results["command"].startswith(f"ube reproduce {results['name']} ")
-            assert results["settings"] == EXPERIMENTS[results["name"]].scales[results["scale"]]
+            same = results["settings"] == EXPERIMENTS[results["name"]].scales[results["scale"]]
+            assert same == (results["name"] not in OUTDATED), results["name"]
             assert all((file.parent / f"{figure}.svg").is_file() for figure in results["figures"])
 
 

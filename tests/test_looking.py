@@ -189,10 +189,10 @@ def test_a_map_over_two_numbers(steps: Run) -> None:
     assert is_picture(steps.plot_map(dims=(2, 0), episodes=2))
 
 
-def test_beta_is_in_the_unit_of_the_largest_return(steps: Run) -> None:
-    largest = float(steps.agent.state.largest_return)
-    assert 0 < largest < 2
-    assert steps.agent.beta == pytest.approx(max(1.0, largest))
+def test_beta_is_in_the_unit_of_the_largest_reward(steps: Run) -> None:
+    lowest, highest = steps.agent.state.reward_range
+    assert max(-lowest, highest) > 0
+    assert steps.agent.beta == pytest.approx(highest if highest > 0 else max(-lowest, 1.0))
 
 
 @pytest.mark.parametrize("dims", [(0, 0), (0, 3), (-1, 0), (0, 1, 2)])

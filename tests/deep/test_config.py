@@ -20,7 +20,7 @@ def changed(preset: str) -> dict[str, Any]:
     return {name: value for name, value in config.items() if value != default[name] and name != "name"}
 
 
-PAPER = {"policy": "noise-per-step", "features": "learned", "u_network": "head"}
+PAPER = {"policy": "noise-per-step", "features": "learned", "u_network": "head", "warmup_policy": "random"}
 DIFFERENCES: dict[str, dict[str, Any]] = {
     "dqn": {"epsilon_start": 1.0, "epsilon_end": 0.1},
     "ube-1step": PAPER,
@@ -28,8 +28,9 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     "bonus": {"epsilon_start": 1.0, "epsilon_end": 0.1, "features": "learned", "bonus_scale": 0.1},
     "boot": {"policy": "ensemble", "ensemble": 10, "randomised_prior": 3.0, "mask_probability": 0.5},
     "ube-deep": {
-        "policy": "ucb", "beta": 1.0, "beta_unit": "returns", "features": "bins", "noise": "learned",
-        "u_predicts": "continuation", "u_network": "own", "u_data": "replay", "u_learning_rate": 3e-3,
+        "policy": "ucb", "beta": 1.0, "beta_unit": "rewards", "optimism": "levels", "levels_wait": True,
+        "features": "auto", "noise": "learned", "u_predicts": "continuation", "u_network": "auto", "u_data": "replay",
+        "u_discount": 0.97, "u_learning_rate": 3e-3,
     },
     "greedy": {},
     "dqn-small-epsilon": {"epsilon_start": 1.0, "epsilon_end": 0.01},
@@ -60,7 +61,7 @@ def test_defaults_follow_the_observation() -> None:
     image = filled(agent_config("boot"), make("Breakout-MinAtar"))
     assert (image.network, image.optimiser, image.update_period, image.ensemble_of) == (
         "minatar",
-        "rmsprop",
+        "adam",
         4,
         "heads",
     )

@@ -260,7 +260,8 @@ def test_several_games_side_by_side(agent: str, n_envs: int) -> None:
 @pytest.mark.parametrize("agent", ["ube-1step", "ube-deep"])
 def test_each_game_has_the_noise_of_its_own_episode(agent: str) -> None:
     """Where an episode is cut off (u from the stream), and in targets (u from replay, as the first game has it)."""
-    run = finished(session(agent, n_envs=2, policy="noise-per-episode", beta=100.0), 120)
+    full = {"optimism": "full", "levels_wait": False}
+    run = finished(session(agent, n_envs=2, policy="noise-per-episode", beta=100.0, **full), 120)
     learner, knobs = run.loop.learner, run.knobs
     lived = run.lived | {"zeta": np.array([3.0, -3.0], np.float32)}
     seen = np.random.default_rng(0).integers(0, 256, (2, STACK, SIDE, SIDE, 1), dtype=np.uint8)

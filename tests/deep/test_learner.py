@@ -116,7 +116,7 @@ def test_equation_3_with_the_same_noise() -> None:
 
 
 def test_ucb_is_measured_in_returns() -> None:
-    run = session("ube-deep")
+    run = session("ube-deep", beta_unit="returns", optimism="full", levels_wait=False)
     learner, state = run.loop.learner, played(run)[0].learner
     q, u = jnp.array([1.0, 0.0]), jnp.array([0.0, 0.25])
     for largest, unit in ((0.2, 1.0), (4.0, 4.0)):

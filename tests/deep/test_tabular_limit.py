@@ -116,7 +116,12 @@ class Table(nn.Module):
 @pytest.mark.parametrize("n", [1, 3])
 def test_the_linear_agent_in_the_tabular_basis_is_the_tabular_agent(n: int) -> None:
     """Algorithm 1 with a table, written down plainly, makes the decisions of the learner and learns the same u."""
-    config = filled(agent_config("ube-1step", SMALL | {"hidden": (64,), "n": n, "beta": 2.0, "prior": PRIOR}), SEA)
+    config = filled(
+        agent_config(
+            "ube-1step", SMALL | {"hidden": (64,), "n": n, "beta": 2.0, "prior": PRIOR, "warmup_policy": "agent"}
+        ),
+        SEA,
+    )
     shape, knobs = split_knobs(config)
     knobs = knobs._replace(u_learning_rate=0.5)  # of the squared error: a half makes the table the target
     learner = Learner(shape, SEA)
@@ -143,7 +148,7 @@ def test_the_linear_agent_in_the_tabular_basis_is_the_tabular_agent(n: int) -> N
     for t in range(120):
         keys = jax.random.split(jax.random.key(100 + t), 3)
         s = int(np.flatnonzero(observation)[0])
-        zeta = np.asarray(jax.random.normal(jax.random.split(keys[0], 3)[0], (1, ACTIONS)))[0]
+        zeta = np.asarray(jax.random.normal(jax.random.split(keys[0], 4)[0], (1, ACTIONS)))[0]
         choice = act(state, observation, keys[0], knobs)
         nu = 1 / (1 / PRIOR + visits[s])
         np.testing.assert_allclose(choice.nu, nu, rtol=1e-4)

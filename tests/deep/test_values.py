@@ -124,10 +124,24 @@ def test_levels_by_hand() -> None:
     np.testing.assert_allclose(learner.score(half, q, u, jax.random.key(0), run.knobs, level=1.0), [2.0, 1.0])
 
 
-def test_rewards_seen_are_kept_and_levels_are_drawn_per_episode() -> None:
-    run = session("ube-deep", optimism="levels")
+def test_rewards_seen_are_kept() -> None:
+    run = session("dqn", epsilon_end=1.0)  # random play does not find the treasure
     carry, _ = played(run, 100, scale=-1.0)  # moves pay 0.00125
     np.testing.assert_allclose(carry.learner.reward_range, [0.0, 0.00125], rtol=1e-5)
+
+
+def test_levels_are_drawn_per_episode() -> None:
+    run = session("ube-deep")
+    learner = run.loop.learner
+    state = learner.init(jax.random.key(0), run.knobs)
+
+    def zeta_after(ended: bool) -> float:
+        end, no = jnp.bool_(ended), jnp.bool_(False)
+        after = learner.after_step(state, jnp.float32(0.5), jnp.zeros(()), end, no, jax.random.key(1), run.knobs)
+        return float(after.zeta)
+
+    assert zeta_after(False) == float(state.zeta)
+    assert zeta_after(True) != float(state.zeta)
 
 
 @pytest.mark.parametrize("preset", ["ube-1step", "ube-nstep", "unstructured-noise"])

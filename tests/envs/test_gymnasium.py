@@ -15,6 +15,7 @@ import ube
 from ube import RunError, UsageError
 from ube.deep.config import agent_config
 from ube.deep.hosted_session import HostedSession
+from ube.deep.protocols import with_protocol
 from ube.deep.settings import filled
 from ube.envs import HostedEnvironment, environments, make, wrapped
 from ube.envs.contract import RandomPlay
@@ -433,14 +434,15 @@ def test_the_choices_fit_the_spaces_and_the_budget() -> None:
     assert (chosen.warmup, chosen.epsilon_steps, chosen.target_period) == (2_500, 12_500, 250)
     why = {reason.what: reason.why for reason in explained(plan)}
     assert "fits 2 GB" in why["replay_size"]
-    assert why["warmup"] == "shortened to 50,000 steps (usual: 50,000)"
-    assert plan_of(Camera, steps=50_000_000).config.warmup == 50_000
+    assert why["warmup"] == "shortened to 50,000 steps (usual: 5,000)"
+    assert plan_of(Camera, steps=50_000_000).config.warmup == 5_000
     given = plan_of(Camera, overrides={"warmup": 9})
     assert {r.what: r.why for r in explained(given)}["warmup"] == "given"
 
 
 def test_published_settings_do_not_shrink() -> None:
-    atari = filled(agent_config("dqn"), make("atari/pong"), 1_000)
+    _, published = with_protocol("mnih2015", {}, agent_config("dqn"), {})
+    atari = filled(published, make("atari/pong"), 60_000)
     assert (atari.warmup, atari.target_period, atari.replay_size) == (50_000, 2_500, 1_000_000)
 
 

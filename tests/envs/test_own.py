@@ -184,7 +184,7 @@ def test_the_same_id_and_arguments_give_the_same_object() -> None:
 
 def test_the_list_names_what_can_be_made() -> None:
     listed = {entry.id: entry for entry in environments()}
-    assert list(listed)[:4] == ["DeepSea-v0", "Tree-v0", "Chain-v0", "MountainCarSparse-v0"]
+    assert list(listed)[:5] == ["DeepSea-v0", "Tree-v0", "Chain-v0", "KeyDoor-v0", "MountainCarSparse-v0"]
     assert listed["Tree-v0"].args == {"depth": 10}
     assert listed["Catch-bsuite"].args == {"max_steps_in_episode": 1000, "rows": 10, "columns": 5}
     assert "Navix-DoorKey-5x5-v0" in listed

@@ -465,11 +465,11 @@ def test_damaged_rates_are_measured_anew(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_does_not_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = room_at_once(parsed("a", SMALL_ATARI, "a"), workers=4)
-    assert needed.memory == pytest.approx(2 * (1.5e9 + 7.064e9), rel=1e-3)  # there are only two cells
+    assert needed.memory == pytest.approx(2 * (1.5e9 + 0.7064e9), rel=1e-3)  # there are only two cells
     monkeypatch.setattr("ube.suite.plan.free_memory", lambda: 1e9)
     monkeypatch.setattr("ube.suite.plan.free_disk", lambda folder: 1e9)
     memory, disk = warnings(needed, tmp_path, 4)
-    assert "4 workers need 17.1 GB of memory, and 1.0 GB are free" in memory
+    assert "4 workers need 4.4 GB of memory, and 1.0 GB are free" in memory
     assert "of disk are needed, and 1.0 GB are free" in disk
     monkeypatch.setattr("ube.suite.plan.free_memory", lambda: None)
     monkeypatch.setattr("ube.suite.plan.free_disk", lambda folder: 1e12)

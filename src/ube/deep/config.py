@@ -141,7 +141,9 @@ class AgentConfig:
     update_period: int = 0
     """Steps between updates."""
     target_period: int = 0
-    """Updates between copies to the target network."""
+    """Updates between copies to the target network of Q."""
+    u_target_period: int = 0
+    """Updates between copies to the target network of u (replay only): news of what is unknown should travel fast."""
     reward_unit: float = 0.0
     """Rewards are divided by this in what is learned, never in what is reported, so that β and learning rates mean the same
     whatever rewards are counted in; 0 leaves it to the environment: the largest |reward| that a short random play met
@@ -246,6 +248,7 @@ _RANGES = (
     ("warmup", 0, 1e12, "at least 1, or 0 for the default of the network"),
     ("update_period", 0, 10_000, "within 1..10000, or 0 for the default of the network"),
     ("target_period", 0, 1e12, "at least 1, or 0 for the default of the network"),
+    ("u_target_period", 0, 1e12, "at least 1, or 0 for the default of the network"),
     ("reward_unit", 0.0, 1e30, "must be positive and finite, or 0 for the default of the environment"),
     ("reward_clip", 0.0, math.inf, "must be positive, or 0 for the default of the environment; inf clips nothing"),
 )
@@ -253,15 +256,15 @@ _RANGES = (
 NETWORK_DEFAULTS: dict[str, dict[str, Any]] = {
     "mlp": dict(
         optimiser="adam", learning_rate=1e-3, batch_size=32, replay_size=20_000, warmup=128, update_period=1,
-        target_period=50, q_steps=5, epsilon_steps=10_000,
+        target_period=50, u_target_period=4, q_steps=5, epsilon_steps=10_000,
     ),
     "minatar": dict(
         optimiser="adam", learning_rate=3e-4, batch_size=32, replay_size=100_000, warmup=5_000, update_period=4,
-        target_period=250, q_steps=1, epsilon_steps=100_000,
+        target_period=250, u_target_period=250, q_steps=1, epsilon_steps=100_000,
     ),
     "nature": dict(
         optimiser="adam", learning_rate=1e-4, batch_size=32, replay_size=100_000, warmup=5_000, update_period=4,
-        target_period=500, q_steps=1, epsilon_steps=50_000,
+        target_period=500, u_target_period=500, q_steps=1, epsilon_steps=50_000,
     ),
 }  # fmt: skip
 """What each network takes, the same for every agent: chosen for runs of 10⁵ to 10⁷ steps. Atari's protocols replace them by

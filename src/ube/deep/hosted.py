@@ -193,10 +193,10 @@ class HostedLoop:
 
         updates: how many were made, known without waiting for them.
         """
-        if updates % self.config.target_period:
-            return trained
-        targets = {"q_target": trained["q"]}
-        if self.learner.u_from_replay:
+        targets = {}
+        if updates % self.config.target_period == 0:
+            targets["q_target"] = trained["q"]
+        if self.learner.u_from_replay and updates % self.config.u_target_period == 0:
             targets["u_target"] = trained["u"]
         return trained | targets
 

@@ -203,13 +203,8 @@ class Learner:
     def init(self, key: Key, knobs: Knobs) -> LearnerState:
         q_key, prior_key, u_key, counts_key, episode_key = jax.random.split(key, 5)
         x = jnp.zeros((1, *self.env.observation_shape))
-        init, init_prior = self.q_network.init, self.prior_network.init
-        if self._many_networks:
-            members = self.config.ensemble
-            q = jax.vmap(lambda k: init(k, x), out_axes=-2)(jax.random.split(q_key, members))
-            prior = jax.vmap(lambda k: init_prior(k, x), out_axes=-2)(jax.random.split(prior_key, members))
-        else:
-            q, prior = init(q_key, x), init_prior(prior_key, x)
+        q = self._init_q(self.q_network, q_key, x)
+        prior = self._init_q(self.prior_network, prior_key, x) if self.config.ensemble > 1 else ()
         counts: Any = self.counts.init(counts_key, knobs.prior) if self.counts else ()
         u: Any = ()
         stream: Any = ()
@@ -228,12 +223,17 @@ class Learner:
         member, zeta = self.draw_noise(episode_key)
         return LearnerState(
             q=q, q_target=jax.tree.map(jnp.copy, q), q_optimiser=self.q_optimiser.init(q),
-            q_prior=prior if self.config.ensemble > 1 else (), u=u, u_target=u_target,
+            q_prior=prior, u=u, u_target=u_target,
             u_optimiser=self.u_optimiser.init(u), counts=counts, stream=stream, awaited=self._nothing_awaited(counts, x),
             member=member, zeta=zeta, mean_u_root=zero, largest_return=zero,
             reward_range=jnp.zeros(2), episode_return=zero, episode_weight=jnp.ones(()), steps=jnp.zeros((), jnp.int32),
             updates=jnp.zeros((), jnp.int32),
         )  # fmt: skip
+
+    def _init_q(self, network: ValueNetwork, key: Key, x: jax.Array) -> Params:
+        if not self._many_networks:
+            return network.init(key, x)
+        return jax.vmap(lambda k: network.init(k, x), out_axes=-2)(jax.random.split(key, self.config.ensemble))
 
     def _nothing_awaited(self, counts: Any, x: jax.Array) -> Any:
         if not self.learns_noise:
@@ -558,10 +558,10 @@ class Learner:
 
     def copied(self, state: LearnerState) -> LearnerState:
         """With target networks that are copies, if it is time."""
-        period = self.config.target_period
-        state = state._replace(q_target=optax.periodic_update(state.q, state.q_target, state.updates, period))
+        q_period, u_period = self.config.target_period, self.config.u_target_period
+        state = state._replace(q_target=optax.periodic_update(state.q, state.q_target, state.updates, q_period))
         if self.u_from_replay:
-            state = state._replace(u_target=optax.periodic_update(state.u, state.u_target, state.updates, period))
+            state = state._replace(u_target=optax.periodic_update(state.u, state.u_target, state.updates, u_period))
         return state
 
 

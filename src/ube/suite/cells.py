@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ube.deep.config import NETWORK_DEFAULTS, agent_config
-from ube.deep.protocols import AUTO, PROTOCOLS
+from ube.deep.protocols import AUTO, PROTOCOLS, with_protocol
 from ube.errors import UsageError, nearest
 from ube.reading import LARGEST_TOML, parse_toml, read_bytes, refuse
 from ube.stats import atari
@@ -41,8 +41,8 @@ LONGEST_NAME = 100
 """Letters of an environment: it becomes part of a folder's name."""
 FRAME_SKIP = 4
 KNOBS = (
-    "beta", "epsilon_start", "epsilon_end", "epsilon_steps", "prior", "u_learning_rate", "trace_decay", "randomised_prior",
-    "mask_probability", "discount", "learning_rate", "reward_unit", "reward_clip",
+    "beta", "greedy_share", "u_discount", "epsilon_start", "epsilon_end", "epsilon_steps", "prior", "u_learning_rate",
+    "trace_decay", "randomised_prior", "mask_probability", "discount", "learning_rate", "reward_unit", "reward_clip",
 )  # fmt: skip
 """Fields of an agent that change neither its program nor how long a step takes."""
 
@@ -106,7 +106,9 @@ class Cell:
     @property
     def replay_size(self) -> int:
         """Of an Atari cell."""
-        return agent_config(self.agent, self.overrides).replay_size or NETWORK_DEFAULTS["nature"]["replay_size"]
+        config = agent_config(self.agent, self.overrides)
+        _, config = with_protocol(self.protocol, {}, config, self.overrides, self.steps * FRAME_SKIP)
+        return config.replay_size or NETWORK_DEFAULTS["nature"]["replay_size"]
 
 
 @functools.cache
