@@ -284,7 +284,7 @@ PRESETS = {
         ),
         AgentConfig(
             name="ube-deep", policy="ucb", beta=1.0, beta_unit="rewards", optimism="levels", levels_wait=True,
-            features="auto", noise="learned", u_predicts="continuation", u_network="auto", u_data="replay", u_discount=0.97,
+            features="auto", noise="learned", u_predicts="continuation", u_network="auto", u_data="replay",
             u_learning_rate=3e-3,
         ),
         AgentConfig(name="greedy"),
