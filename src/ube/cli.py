@@ -194,7 +194,10 @@ class Evaluate:
     episodes: Annotated[int | None, arg(metavar="N")] = None
     """How many (10 if not given; 50 for --calibration, 20 for --map)."""
     policy: Annotated[str, arg(metavar="greedy|own")] = "greedy"
-    """greedy but for a small ε (the field epsilon_evaluation), or the agent's own exploring policy."""
+    """greedy but for a small ε (--epsilon), or the agent's own exploring policy."""
+    epsilon: Annotated[float | None, arg(metavar="E")] = None
+    """Share of random actions of the greedy policy; the field epsilon_evaluation if not given. With 0, a deterministic game
+    is the same in every episode."""
     seed: int = 0
     """Of the environment and the policy's noise."""
     out: Annotated[Path | None, arg(metavar="FILE.json")] = None
@@ -219,7 +222,7 @@ class Evaluate:
         run = load(self.run_dir, self.env, network=self.network, best=self.best)
         if self._drawn(run):
             return
-        played = run.evaluate(self._episodes(10), policy=self.policy, seed=self.seed)
+        played = run.evaluate(self._episodes(10), policy=self.policy, seed=self.seed, epsilon=self.epsilon)
         returns, lengths = played
         table = Table(
             "episodes",
@@ -238,6 +241,7 @@ class Evaluate:
                 "run": run.config,
                 "best": self.best,
                 "policy": self.policy,
+                "epsilon": self.epsilon,
                 "seed": self.seed,
                 **played._asdict(),
             }

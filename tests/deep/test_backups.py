@@ -83,10 +83,10 @@ def test_the_window_is_the_naive_loop(n: int) -> None:
 class Constant:
     """A real learner that always takes action 1, where u = 2, at one observation: its ν is 1, 1/2, 1/3, … of the visits."""
 
-    def __init__(self, n: int, predicts: str = "total") -> None:
+    def __init__(self, n: int, predicts: str = "total", **overrides: Any) -> None:
         run = session(
             "ube-1step", n=n, policy="ucb", features="bins", u_predicts=predicts, discount=0.5, u_learning_rate=1e-30,
-            warmup_policy="agent",
+            warmup_policy="agent", **overrides,
         )  # fmt: skip
         learner, knobs = run.loop.learner, run.knobs
         shapes = jax.eval_shape(learner.init, jax.random.key(0), knobs)
@@ -98,16 +98,16 @@ class Constant:
             choice = learner.act(state, OBSERVATION, jax.random.key(1), knobs)
             state, loss = learner.observe(state, choice, knobs)
             after = run.loop._after_step(state, Step(OBSERVATION, jnp.float32(0), *end), jax.random.key(2), knobs)
-            return after, (loss, choice.action, choice.nu, state.stream.window.local)
+            return after, (loss, choice.action, choice.nu, state.stream.window.local, choice.u)
 
         self.scan = jax.jit(functools.partial(jax.lax.scan, step))
 
     def walk(self, ends: str) -> Any:
         """Five decisions. After each the episode goes on (-), terminates (T) or is cut (c)."""
         flags = [np.array([end == kind for end in ends]) for kind in "Tc"]
-        _, (loss, action, nu, local) = self.scan(self.start, tuple(flags))
+        _, (loss, action, nu, local, u) = self.scan(self.start, tuple(flags))
         assert np.all(action == 1)
-        return loss, nu, local
+        return loss, nu, local, u
 
     def losses(self, ends: str) -> list[float]:
         """(target - 2)² of each step."""
@@ -143,7 +143,7 @@ def test_n_step_targets_of_the_learner(three_step: Constant) -> None:
 
 
 def test_nu_is_taken_before_sigma_sees_the_decision(one_step: Constant) -> None:
-    _, nu, local = one_step.walk("-----")
+    _, nu, local, _ = one_step.walk("-----")
     visits = np.arange(5)
     np.testing.assert_allclose(nu, np.stack([np.ones(5), 1 / (1 + visits)], 1), rtol=1e-6)
     np.testing.assert_allclose(local[:, 0], 1 / (1 + visits), rtol=1e-6)
@@ -152,4 +152,10 @@ def test_nu_is_taken_before_sigma_sees_the_decision(one_step: Constant) -> None:
 def test_the_u_network_may_predict_what_follows_alone() -> None:
     # The output is 2 as before, u = ν + 2, and what is regressed on is y - ν = γ² (ν' + 2).
     expected = [0.0] + [((1 / k + 2) / 4 - 2) ** 2 for k in range(2, 6)]
-    assert Constant(1, "continuation").losses("-----") == pytest.approx(expected, rel=1e-5)
+    assert Constant(1, "continuation", prior=9.0).losses("-----") == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_follows_is_clipped_to_the_most_there_can_be() -> None:
+    # With μ = 4.5 no ν exceeds 4.5, so at most γ²·4.5 / (1 - γ²) = 1.5 can follow, although the output is 2.
+    _, nu, _, u = Constant(1, "continuation", prior=4.5).walk("-----")
+    np.testing.assert_allclose(u[:, 1], nu[:, 1] + 1.5, rtol=1e-6)

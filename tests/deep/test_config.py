@@ -57,7 +57,7 @@ def test_the_papers_numbers() -> None:
 
 def test_defaults_follow_the_observation() -> None:
     vector = filled(agent_config("boot"), make("CartPole-v1"))
-    assert (vector.network, vector.optimiser, vector.batch_size, vector.ensemble_of) == ("mlp", "adam", 32, "networks")
+    assert (vector.network, vector.optimiser, vector.batch_size, vector.ensemble_of) == ("mlp", "adam", 128, "networks")
     image = filled(agent_config("boot"), make("Breakout-MinAtar"))
     assert (image.network, image.optimiser, image.update_period, image.ensemble_of) == (
         "minatar",
@@ -65,6 +65,8 @@ def test_defaults_follow_the_observation() -> None:
         4,
         "heads",
     )
+    assert filled(agent_config("dqn"), make("DeepSea-v0", size=50)).replay_size == 100_000
+    assert filled(agent_config("dqn"), make("DeepSea-v0", size=200)).replay_size == 25_000  # both observations fit 2 GB
     given = filled(agent_config("dqn", {"batch_size": 7, "learning_rate": 0.5}), make("CartPole-v1"))
     assert (given.batch_size, given.learning_rate, given.warmup) == (7, 0.5, 128)
     with pytest.raises(UsageError, match=r"network='nature' reads images .* set network=mlp"):

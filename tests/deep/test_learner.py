@@ -279,7 +279,8 @@ def test_u_regresses_on_what_follows_by_the_policy_of_now() -> None:
     x, next_x = (part.reshape(16, -1).astype(np.float32) for part in (batch.observation, batch.next_observation))
     code, next_code = (learner.counts.code(state.counts, part, part) for part in (x, next_x))
     batch = batch._replace(code=code, next_code=next_code, mask=np.ones((16, 1), np.float32))
-    u_next = np.maximum(forward(state.u_target, next_x)[:, 0], 0) + np.asarray(
+    most = 0.7**2 / (1 - 0.7**2)  # that can follow
+    u_next = np.clip(forward(state.u_target, next_x)[:, 0], 0, most) + np.asarray(
         learner.counts.nu(state.counts, next_code)
     )
     a_next = (forward(state.q_target, next_x)[:, 0] + 0.5 * 3.0 * np.sqrt(u_next)).argmax(1)

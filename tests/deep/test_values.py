@@ -14,7 +14,7 @@ from ube import UsageError
 from ube.deep import replay as ring
 from ube.deep.checks import Checks
 from ube.deep.config import PRESETS, agent_config
-from ube.deep.learner import LARGEST, MEANS, Ahead, Choice, any_best
+from ube.deep.learner import LARGEST, MEANS, Ahead, Choice, LearnerState, any_best
 from ube.deep.settings import filled
 
 
@@ -142,6 +142,31 @@ def test_levels_are_drawn_per_episode() -> None:
 
     assert zeta_after(False) == float(state.zeta)
     assert zeta_after(True) != float(state.zeta)
+
+
+def test_greedy_steps_make_up_for_optimistic_ones() -> None:
+    """greedy_share=0.75: each optimistic step owes three greedy ones, and until they are paid every episode is greedy."""
+    run = session("ube-deep", greedy_share=0.75)
+    learner = run.loop.learner
+    state = learner.init(jax.random.key(0), run.knobs)._replace(zeta=jnp.float32(8.0))
+    no = jnp.bool_(False)
+
+    def after(state: LearnerState, reward: float, ended: bool, key: int = 0) -> LearnerState:
+        keys = jax.random.key(key), run.knobs
+        return learner.after_step(state, jnp.float32(reward), jnp.zeros(()), jnp.bool_(ended), no, *keys)
+
+    state = after(state, 0.0, False)
+    assert float(state.greedy_debt) == 0.0  # before any return there is nothing to use
+    state = after(after(state._replace(reward_range=jnp.array([0.0, 1.0])), 0.0, False), 0.0, True)
+    assert float(state.greedy_debt) == 6.0
+    for left in (5.0, 4.0, 3.0, 2.0, 1.0):
+        assert float(learner.level(state, run.knobs)) == 0.0
+        state = after(state, 0.0, True, key=int(left))
+        assert float(state.greedy_debt) == left
+    state = after(after(state, 0.0, False), 0.0, False)
+    assert float(state.greedy_debt) == 0.0  # what greedy episodes do beyond their share is not saved up
+    levels = [float(learner.level(after(state, 0.0, True, key), run.knobs)) for key in range(40)]
+    assert 0.5 < np.mean(np.array(levels) == 0.0) < 0.95  # without debt the share is of episodes, 0.75
 
 
 @pytest.mark.parametrize("preset", ["ube-1step", "ube-nstep", "unstructured-noise"])

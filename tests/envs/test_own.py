@@ -97,6 +97,20 @@ def test_deep_sea_without_random_actions_goes_right_by_one() -> None:
     assert not played.observation.any()
 
 
+def test_a_stochastic_deep_sea_slips_on_the_way_right() -> None:
+    """By bsuite's rule: right costs all the same, but goes straight down once in `size` times; left never slips."""
+    size, n = 4, 4_000
+    env = make("DeepSea-v0", size=size, randomize_actions=False, stochastic=True)
+    start = jnp.int32(1), jnp.int32(1)
+    keys = jax.random.split(jax.random.key(0), n)
+    for action, columns, cost in ((1, {1, 2}, 0.01 / size), (0, {0}, 0.0)):
+        (_, column), played = jax.vmap(lambda key: env.step(key, jnp.ones((size, size)), start, action))(keys)  # noqa: B023
+        assert set(np.unique(column).tolist()) == columns
+        np.testing.assert_allclose(played.reward, -cost, rtol=1e-5)
+        if action:
+            assert float((column == 1).mean()) == pytest.approx(1 / size, abs=5 * (0.25 * 0.75 / n) ** 0.5)
+
+
 def test_chain_rewards_are_normal_with_the_papers_moments() -> None:
     length, means, sigma, n = 4, (1.0, 2.0), 3.0, 4000
     env = make("Chain-v0", length=length, means=means, sigma=sigma)
@@ -160,7 +174,7 @@ def test_sparse_mountain_car_is_truncated_at_the_limit() -> None:
         ("DeepSea-v0", {"size": True}, "size=True"),
         ("DeepSea-v0", {"size": [4]}, r"size=\(4,\)"),
         ("DeepSea-v0", {"size": {}}, "must be numbers, words or tuples"),
-        ("DeepSea-v0", {"sise": 4}, "no argument 'sise'; it takes size, randomize_actions, move_cost"),
+        ("DeepSea-v0", {"sise": 4}, "no argument 'sise'; it takes size, randomize_actions, move_cost, stochastic"),
         ("DeepSea-v0", {"randomize_actions": 1}, "randomize_actions=1: it must be True or False"),
         ("DeepSea-v0", {"move_cost": 0.7}, "move_cost=0.7: below 0.5"),
         ("Tree-v0", {"depth": 0}, "depth=0"),

@@ -47,8 +47,7 @@ class Checks:
 
     def _u(self, metrics: dict[str, float]) -> str | None:
         config, gamma = self.config, self.config.u_discount or self.config.discount
-        raw = config.features in ("learned", "both") and not config.normalise_features
-        if not config.uses_u or raw or gamma == 1:
+        if not config.uses_u or not config.nu_is_bounded or gamma == 1:
             return None
         local = config.prior * config.reward_unit**2
         limit = local / (1 - gamma**2)

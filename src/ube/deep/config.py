@@ -48,7 +48,7 @@ class AgentConfig:
     """How optimistic `ucb` is: Q + β√u always, or Q + βℓ√u with a level ℓ drawn for each episode: 0 with probability
     `greedy_share`, else uniformly from [0, 1]. Targets of u always use ℓ = 1."""
     greedy_share: float = 0.5
-    """Share of episodes that use what is known: ℓ = 0."""
+    """Use what is known (ℓ = 0) in at least this share of the episodes, and of the steps."""
     levels_wait: bool = False
     """Keep ℓ = 1 until a reward has been seen that is positive, or a cost of at least 1: before, there is nothing to use."""
     warmup_policy: Literal["agent", "random"] = "agent"
@@ -214,6 +214,11 @@ class AgentConfig:
         """Whether there is a u-network."""
         return self.u_network != "none"
 
+    @property
+    def nu_is_bounded(self) -> bool:
+        """Whether ν ≤ μ: φ is of unit length at most."""
+        return self.features not in ("learned", "both") or self.normalise_features
+
 
 @functools.cache  # a suite may have thousands of agents
 def _kinds() -> dict[str, Any]:
@@ -255,7 +260,7 @@ _RANGES = (
 
 NETWORK_DEFAULTS: dict[str, dict[str, Any]] = {
     "mlp": dict(
-        optimiser="adam", learning_rate=1e-3, batch_size=32, replay_size=20_000, warmup=128, update_period=1,
+        optimiser="adam", learning_rate=1e-3, batch_size=128, replay_size=100_000, warmup=128, update_period=1,
         target_period=50, u_target_period=4, q_steps=5, epsilon_steps=10_000,
     ),
     "minatar": dict(

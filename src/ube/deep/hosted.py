@@ -24,7 +24,7 @@ from ube.envs.contract import HostedEnvironment
 
 Key = jax.Array
 Fields = dict[str, Any]
-OF_EACH = ("stream", "awaited", "member", "zeta", "episode_return", "episode_weight")
+OF_EACH = ("stream", "awaited", "member", "zeta", "greedy_debt", "episode_return", "episode_weight")
 """Fields of LearnerState that each environment has its own of."""
 
 

@@ -281,10 +281,10 @@ class HostedSession:
 
     def play(
         self, learner: LearnerState, episodes: int | None = None, *, own: bool, seed: int, steps: int | None = None,
-        stop: Callable[[], int] = lambda: 0,
+        epsilon: float | None = None, stop: Callable[[], int] = lambda: 0,
     ) -> Evaluation:  # fmt: skip
-        """Without learning, Σ frozen: so many episodes, or as many as begin within so many decisions. Raises Stopped where
-        `stop` says so.
+        """Without learning, Σ frozen: so many episodes, or as many as begin within so many decisions. epsilon: of the greedy
+        policy, instead of `epsilon_evaluation`. Raises Stopped where `stop` says so.
 
         Several games side by side, each played to its end, so that long ones count as often as short ones. One that goes on
         for more than `env.longest` decisions counts as it stands. No more are side by side than the budget has room for if
@@ -293,12 +293,13 @@ class HostedSession:
         enough = -(-steps // self.env.longest) if steps else EVALUATION_ENVS
         n_envs = self.env.n_envs or min(EVALUATION_ENVS, episodes or enough)
         with closing(self.open_games(n_envs)) as games:
-            return self._played(games, n_envs, learner, episodes, own, seed, steps, stop)
+            return self._played(games, n_envs, learner, episodes, own, seed, steps, epsilon, stop)
 
     def _played(
         self, games: Any, n_envs: int, learner: LearnerState, episodes: int | None, own: bool, seed: int, steps: int | None,
-        stop: Callable[[], int],
+        epsilon: float | None, stop: Callable[[], int],
     ) -> Evaluation:  # fmt: skip
+        epsilon = self.config.epsilon_evaluation if epsilon is None else epsilon
         keys = jax.random.split(jax.random.key(seed), 2)
         member, zeta = (np.array(part) for part in self.loop.draw_noise(jax.random.split(keys[0], n_envs)))
         observations = self._no_frames(n_envs)
@@ -313,9 +314,8 @@ class HostedSession:
             if stop():
                 raise Stopped
             choice = self.loop.think_each(
-                learner, member, zeta, observations, keys[1], decisions, self.knobs, own,
-                self.config.epsilon_evaluation,
-            )  # fmt: skip
+                learner, member, zeta, observations, keys[1], decisions, self.knobs, own, epsilon
+            )
             after = self._stepped(games, np.asarray(choice.action), f"in an evaluation after step {self.step}")
             decisions += n_envs
             played[0][:] += np.where(idle, 0.0, after.reward)

@@ -77,6 +77,7 @@ class LearnerState(NamedTuple):
     awaited: Any  # () where the noise is known
     member: jax.Array  # () of the ensemble, this episode
     zeta: jax.Array  # () noise of this episode
+    greedy_debt: jax.Array  # () steps that greedy episodes still owe for the optimistic ones
     mean_u_root: jax.Array  # () running mean of √u, the size of unstructured noise
     largest_return: jax.Array  # () |discounted return| of an episode so far
     reward_range: jax.Array  # (2,) lowest and highest learned reward so far, and 0
@@ -225,7 +226,7 @@ class Learner:
             q=q, q_target=jax.tree.map(jnp.copy, q), q_optimiser=self.q_optimiser.init(q),
             q_prior=prior, u=u, u_target=u_target,
             u_optimiser=self.u_optimiser.init(u), counts=counts, stream=stream, awaited=self._nothing_awaited(counts, x),
-            member=member, zeta=zeta, mean_u_root=zero, largest_return=zero,
+            member=member, zeta=zeta, greedy_debt=zero, mean_u_root=zero, largest_return=zero,
             reward_range=jnp.zeros(2), episode_return=zero, episode_weight=jnp.ones(()), steps=jnp.zeros((), jnp.int32),
             updates=jnp.zeros((), jnp.int32),
         )  # fmt: skip
@@ -277,10 +278,15 @@ class Learner:
             return self.u_network.apply(params, u_input)
         return self.u_network.apply(params, u_input)[0]
 
-    def _u(self, params: Params, u_input: jax.Array, nu: jax.Array) -> jax.Array:
-        """u (B, A), never negative: the raw output is cut at 0 wherever it is read, and regressed uncut."""
+    def _u(self, params: Params, u_input: jax.Array, nu: jax.Array, knobs: Knobs) -> jax.Array:
+        """Return u (B, A). The raw output is regressed as it is, and clipped wherever it is read: to 0 from below and, as a
+        continuation, to the most that can follow, γ²μ / (1 - γ²), so that it cannot grow on itself where there is no data."""
         raw = jnp.maximum(self._u_raw(params, u_input), 0.0)
-        return raw + nu if self.config.u_predicts == "continuation" else raw
+        if self.config.u_predicts == "total":
+            return raw
+        if self.config.nu_is_bounded:
+            raw = jnp.minimum(raw, knobs.u_discount**2 * knobs.prior / (1 - knobs.u_discount**2))
+        return nu + raw
 
     def codes(self, state: LearnerState, observations: jax.Array, knobs: Knobs) -> jax.Array:
         """What Σ knows of observations (B, …), with the features of now."""
@@ -312,8 +318,19 @@ class Learner:
             return 1.0
         uniform = jax.scipy.stats.norm.cdf(state.zeta)
         level = jnp.maximum(uniform - knobs.greedy_share, 0.0) / (1 - knobs.greedy_share)
+        return jnp.where(self._has_levels(state), level, 1.0)
+
+    def _has_levels(self, state: LearnerState) -> jax.Array:
+        """Return whether episodes differ in optimism by now."""
         lowest, highest = state.reward_range
-        return jnp.where((highest > 0) | (lowest <= -1), level, 1.0) if self.config.levels_wait else level
+        return (highest > 0) | (lowest <= -1) if self.config.levels_wait else jnp.bool_(True)
+
+    def _greedy_debt(self, state: LearnerState, knobs: Knobs) -> jax.Array:
+        """Return the debt after one more step. An optimistic step owes share / (1 - share) greedy ones, so that a search that
+        goes on for long is followed by as much use of what is known; a surplus is not saved up."""
+        share = knobs.greedy_share
+        step = jnp.where(self.level(state, knobs) == 0, -1.0, share / (1 - share))
+        return jnp.where(self._has_levels(state), jnp.maximum(state.greedy_debt + step, 0.0), 0.0)
 
     def score(
         self, state: LearnerState, q: jax.Array, u: jax.Array, key: Key, knobs: Knobs, level: Any = None
@@ -352,7 +369,7 @@ class Learner:
             nu = self.counts.nu(state.counts, code)
         if self.config.uses_u:
             u_input = self._u_input(x, phi)
-            u = self._u(state.u, u_input, nu)
+            u = self._u(state.u, u_input, nu, knobs)
         score = q if evaluating else self.score(state, q, u, noise_key, knobs)
         random_action = jax.random.randint(random_key, (), 0, self.env.n_actions)
         epsilon = evaluation_epsilon if evaluating else self.epsilon(state.steps, knobs)
@@ -465,6 +482,9 @@ class Learner:
         learned = _clipped(reward, knobs)
         state = state._replace(reward_range=jnp.stack([jnp.minimum(lowest, learned), jnp.maximum(highest, learned)]))
         member, zeta = self.draw_noise(key)
+        if self.config.optimism == "levels":
+            debt = self._greedy_debt(state, knobs)
+            state, zeta = state._replace(greedy_debt=debt), jnp.where(debt > 0, -jnp.inf, zeta)
         fresh: dict[str, Any] = {"member": member, "zeta": zeta, "episode_return": 0.0, "episode_weight": 1.0}
         return state._replace(**{name: jnp.where(ended, new, getattr(state, name)) for name, new in fresh.items()})
 
@@ -526,7 +546,7 @@ class Learner:
         assert self.counts is not None
         counts, stored = state.counts, self.counts.stores_code
         next_code = batch.next_code if stored else self.codes(state, batch.next_observation, knobs)
-        u_t = self._u(state.u_target, self._u_input(next_x, phi_t), self.counts.nu(counts, next_code))
+        u_t = self._u(state.u_target, self._u_input(next_x, phi_t), self.counts.nu(counts, next_code), knobs)
         a_t = self.score(state, q_t, u_t, key, knobs, level=1.0).argmax(-1)
         nu: Any = 0.0
         if self.config.u_predicts == "total":

@@ -161,15 +161,18 @@ class Session:
     def close(self) -> None:
         """There is nothing to."""
 
-    def play(self, learner: LearnerState, episodes: int, *, own: bool, seed: int, chunk: int = 2_000) -> Evaluation:
-        """Without learning. Episodes one after the other in one environment, so that short ones do not count more often."""
+    def play(
+        self, learner: LearnerState, episodes: int, *, own: bool, seed: int, epsilon: float | None = None,
+        chunk: int = 2_000,
+    ) -> Evaluation:  # fmt: skip
+        """Without learning. Episodes one after the other in one environment, so that short ones do not count more often.
+        epsilon: of the greedy policy, instead of `epsilon_evaluation`."""
+        epsilon = self.config.epsilon_evaluation if epsilon is None else epsilon
         game = self.loop.begin(jax.random.key(seed), self.instance)
         returns: list[float] = []
         lengths: list[int] = []
         for _ in range(MAX_CHUNKS):
-            game, log = self.loop.evaluate(
-                game, learner, self.instance, self.knobs, self.config.epsilon_evaluation, chunk, own
-            )
+            game, log = self.loop.evaluate(game, learner, self.instance, self.knobs, epsilon, chunk, own)
             ended = np.flatnonzero(log.ended)
             returns += np.asarray(log.episode_return)[ended].tolist()
             lengths += np.asarray(log.episode_length)[ended].tolist()

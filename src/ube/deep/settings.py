@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ube.deep.config import NETWORK_DEFAULTS, AgentConfig, OwnNetwork
 from ube.deep.networks import SMALLEST, default_network, found_network, n_features
-from ube.envs.contract import HostedEnvironment, Interface
+from ube.envs.contract import REPLAY_BYTES, HostedEnvironment, Interface
 from ube.errors import UsageError
 
 
@@ -78,7 +79,7 @@ def filled(config: AgentConfig, env: Interface, steps: int | None = None) -> Age
     if config.features == "auto":
         defaults["features"] = "windows" if like == "nature" else "bins"
     if config.u_network == "auto":
-        defaults["u_network"] = "own" if network == "mlp" else "head"
+        defaults["u_network"] = "own" if like == "mlp" else "head"
     full = dataclasses.replace(config, network=network, **defaults)
     if full.features == "windows" and len(env.observation_shape) != 3:
         raise UsageError(
@@ -110,7 +111,11 @@ def like_network(network: Any, env: Interface) -> str:
 def _most(env: Any, config: AgentConfig, auto: dict[str, Any], steps: int | None) -> dict[str, int]:
     """Upper limits of defaults: what memory allows, and what fits a run of so many steps."""
     hosted = isinstance(env, HostedEnvironment)
-    most = {"replay_size": env.most_replay} if hosted and env.most_replay is not None else {}
+    if not hosted:  # both observations of each decision
+        size = 2 * int(np.prod(env.observation_shape)) * env.observation_dtype.itemsize
+        most = {"replay_size": int(REPLAY_BYTES / size)}
+    else:
+        most = {"replay_size": env.most_replay} if env.most_replay is not None else {}
     if steps is not None and (not hosted or env.fits_budget):
         period = config.update_period or auto["update_period"]
         most |= {"warmup": steps // 20, "epsilon_steps": steps // 4}

@@ -30,6 +30,10 @@ OF_NUMBERS = {"target_period": 250}
 suits DeepSea, but lets Q run away where neighbouring observations are alike and episodes long, as in CartPole."""
 
 
+REPLAY_BYTES = 2e9
+"""The most that the replay takes unless a size is given: pictures are large."""
+
+
 @dataclass(frozen=True, eq=False)
 class Interface:
     """What a learner needs to know of a family of tasks with discrete actions."""

@@ -14,7 +14,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import VectorEnv
 
 from ube.envs.arguments import number, whole
-from ube.envs.contract import OF_NUMBERS, HostedEnvironment, RandomPlay
+from ube.envs.contract import OF_NUMBERS, REPLAY_BYTES, HostedEnvironment, RandomPlay
 from ube.envs.gymnasium_games import STEP_TIMEOUT, SingleGames, VectorGames, rendered, resets_late
 from ube.envs.spaces import Encoding, actions, encoding
 from ube.errors import UsageError, nearest, words
@@ -22,8 +22,6 @@ from ube.places import OBJECT, imported, missing, place_of
 
 PREFIX = "gym/"
 CALIBRATION_STEPS = 1_000
-REPLAY_BYTES = 2e9
-"""The most that the replay takes where nobody says: pictures are large."""
 LONGEST = 2_000
 """Decisions of a game in evaluation, where no time limit is known."""
 EVALUATE_EVERY, EVALUATION_STEPS = 10_000, 2_000

@@ -17,18 +17,23 @@ MOST_CELLS = 10**7
 """Numbers of an observation: more would take all memory before anything is learned."""
 
 
-def deep_sea(size: int = 10, randomize_actions: bool = True, move_cost: float = 0.01) -> Environment:
-    """DeepSea (Osband et al. 2019, rules of bsuite, deterministic): one row down each time, one column right or left.
+def deep_sea(
+    size: int = 10, randomize_actions: bool = True, move_cost: float = 0.01, stochastic: bool = False
+) -> Environment:
+    """DeepSea (Osband et al. 2019, rules of bsuite): one row down each time, one column right or left.
 
     Which action means right is drawn for every cell, once per run (or is 1 everywhere). Right costs move_cost / size;
     right in the last column pays 1 and is found only by going right all the way. Episodes terminate after `size` steps.
     Optimum: 1 - move_cost. The observation is the cell, one-hot (size, size); nothing is set below the last row.
+
+    stochastic: a move to the right goes straight down with probability 1 / size, as in bsuite, whose noise on the last reward
+    is left out so that a success can be told. Even the best policy then succeeds in some 37 % of the episodes.
     """
     size = whole("size", size, 2)
     move_cost = number("move_cost", move_cost, 0.0)
     if move_cost >= 0.5:
         raise UsageError(f"move_cost={move_cost:g}: below 0.5, so that the treasure is worth the way")
-    random_meaning = flag("randomize_actions", randomize_actions)
+    random_meaning, slips = flag("randomize_actions", randomize_actions), flag("stochastic", stochastic)
 
     def observe(row: jax.Array, column: jax.Array) -> jax.Array:
         cells = jnp.arange(size)
@@ -48,10 +53,15 @@ def deep_sea(size: int = 10, randomize_actions: bool = True, move_cost: float = 
         row, column = state
         goes_right = action == right[row, column]
         reward = goes_right * ((column == size - 1) - jnp.float32(move_cost / size))
-        row, column = row + 1, jnp.clip(jnp.where(goes_right, column + 1, column - 1), 0, size - 1)
+        moves = jnp.where(goes_right, 1, -1)
+        if slips:
+            moves = jnp.where(goes_right & jax.random.bernoulli(key, 1 / size), 0, moves)
+        row, column = row + 1, jnp.clip(column + moves, 0, size - 1)
         return (row, column), Step(observe(row, column), reward, row == size, jnp.bool_(False))
 
-    return _one_hot(f"DeepSea-v0(size={size})", (size, size), draw, reset, step, success_return=0.5)
+    return _one_hot(
+        f"DeepSea-v0(size={size}{', stochastic' * slips})", (size, size), draw, reset, step, success_return=0.5
+    )
 
 
 def tree(depth: int = 10) -> Environment:

@@ -405,9 +405,12 @@ class Run:
             )
         return name
 
-    def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
-        """Plays without learning: `policy` is "greedy" (but for ε = epsilon_evaluation) or "own", the agent's."""
-        return self.agent.evaluate(episodes, policy=policy, seed=seed)
+    def evaluate(
+        self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0, epsilon: float | None = None
+    ) -> Evaluation:
+        """Play without learning: `policy` is "greedy" or "own", the agent's. epsilon: share of random actions of the greedy
+        policy, `epsilon_evaluation` if not given."""
+        return self.agent.evaluate(episodes, policy=policy, seed=seed, epsilon=epsilon)
 
     def video(
         self, path: str | Path | None = None, *, policy: str = "own", seed: int = 0, longest: int = 1_000
@@ -550,13 +553,19 @@ class TrainedAgent:
         """What √u counts in the policy: β in its unit, the largest return or 1."""
         return float(self.session.knobs.beta * self.session.loop.learner.unit(self.state))
 
-    def evaluate(self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0) -> Evaluation:
+    def evaluate(
+        self, episodes: int = 10, *, policy: str = "greedy", seed: int = 0, epsilon: float | None = None
+    ) -> Evaluation:
         """As `Run.evaluate`."""
         _check_policy(policy)
+        if epsilon is not None and policy != "greedy":
+            raise UsageError(f"epsilon={epsilon:g}, policy={policy}: only the greedy policy takes an ε; leave one out")
+        if epsilon is not None and not 0 <= epsilon <= 1:
+            raise UsageError(f"epsilon={epsilon:g}: ε must be within 0..1")
         check_seed(seed)
         if episodes < 1:
             raise UsageError(f"episodes={episodes}: at least 1")
-        return self.session.play(self.state, episodes, own=policy == "own", seed=seed)
+        return self.session.play(self.state, episodes, own=policy == "own", seed=seed, epsilon=epsilon)
 
 
 def _check_policy(policy: str) -> None:
