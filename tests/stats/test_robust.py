@@ -112,3 +112,10 @@ def test_what_is_not_there_is_no_score(bad: float) -> None:
     for statistic in (stats.iqm, lambda scores: stats.profile(scores, [0.5])):
         with pytest.raises(UsageError, match="NaN or infinity: leave out"):
             statistic(scores)
+
+
+def test_counts_have_wilsons_interval() -> None:
+    """Brown, Cai & DasGupta 2001; none of 10 and all of 10 by hand: n z² / (n + z²) = 2.775."""
+    assert stats.wilson(0, 10) == pytest.approx((0, 0.0, 2.775), abs=1e-3)
+    assert stats.wilson(10, 10) == pytest.approx((10, 7.225, 10.0), abs=1e-3)
+    assert stats.wilson(5, 10) == pytest.approx((5, 2.366, 7.634), abs=1e-3)

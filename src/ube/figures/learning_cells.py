@@ -11,10 +11,12 @@ import functools
 import hashlib
 import inspect
 import json
+import math
 import textwrap
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -73,17 +75,23 @@ class Cell(ABC):
 
 @dataclass(frozen=True)
 class LearningCell(Cell):
-    """In a compiled environment."""
+    """In an environment that is compiled, or one of Gymnasium."""
 
     chunk: int = 10_000
     """Steps between two looks at the stop rule."""
     stop: Literal["never", "solved"] = "never"
+    goal: float | None = None
+    """The least return that counts as a success, where the environment does not say."""
     max_episodes: int | None = None
     """Episodes after these do not count."""
     bins: int = 1
     """Equal parts of `steps` for which episodes, successes and returns are added up."""
     evaluation_episodes: int = 0
-    """Played after training without learning, greedy but for ε and again by the agent's own policy."""
+    """Played after training without learning, greedy but for ε and again by the agent's own policy; or at each checkpoint."""
+    checkpoints: int = 0
+    """Evaluations spread evenly over training, the last one at its end; 0 for a single one after it."""
+    epsilons: tuple[float, ...] = (0.0, 0.05)
+    """Of the greedy policy at checkpoints."""
     watch: Callable[[Any, Any], Any] | None = None
     """Called with (session, chunk) after each chunk, in the worker; what it gives is kept. A function of a module."""
 
@@ -101,23 +109,32 @@ def _plain(value: Any) -> Any:
 
 
 def run_cell(cell: LearningCell) -> Result:
-    from ube.deep.session import Session
-    from ube.envs import Environment, make
     from ube.runs.jax_setup import set_up_jax
+    from ube.runs.plan import Schedule, planned
 
     set_up_jax()
     began = time.perf_counter()
     overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in cell.overrides.items()}
-    env = make(cell.env, **cell.env_args)
-    assert isinstance(env, Environment), f"{cell.env} is not compiled"
-    session = Session(env, agent_config(cell.agent, overrides), cell.seed)
-    goal = session.env.success_return
-    step, episode_return, watched = np.zeros(0, int), np.zeros(0), []
+    plan = planned(
+        cell.env, cell.agent, cell.steps, cell.seed, frames=None, protocol="auto", env_args=cell.env_args,
+        overrides=overrides, schedule=Schedule(evaluation_policy="none"),
+    )  # fmt: skip
+    with closing(plan.session()) as session:
+        return _learned(session, cell, getattr(plan.env, "success_return", None) or cell.goal, began)
+
+
+def _learned(session: Any, cell: LearningCell, goal: float | None, began: float) -> Result:
+    step, episode_return = np.zeros(0, int), np.zeros(0)
+    watched: list[Any] = []
+    evaluated: list[dict[str, Any]] = []
+    every = cell.steps / cell.checkpoints if cell.checkpoints else math.inf
     for chunk in session.run(cell.steps, cell.chunk):
-        step = np.append(step, chunk.episodes.step)
+        step = np.append(step, chunk.episodes.step.astype(int))
         episode_return = np.append(episode_return, chunk.episodes.episode_return)
         if cell.watch is not None:
             watched.append(cell.watch(session, chunk))
+        if chunk.step // every > len(evaluated):
+            evaluated.append({"step": chunk.step, "returns": [_greedy_return(session, cell, e) for e in cell.epsilons]})
         if cell.stop == "solved" and solved_at(episode_return[: cell.max_episodes], goal) is not None:
             break
     counted = np.flatnonzero(step <= cell.steps)[: cell.max_episodes]
@@ -128,13 +145,23 @@ def run_cell(cell: LearningCell) -> Result:
         "bins": binned(step[counted], episode_return[counted], goal, cell.steps, cell.bins),
         "watched": watched,
     }
-    if cell.evaluation_episodes:
+    if cell.checkpoints:
+        result["checkpoints"] = evaluated
+    elif cell.evaluation_episodes:
         for policy in ("greedy", "own"):
             played = session.play(
                 session.learner, cell.evaluation_episodes, own=policy == "own", seed=EVALUATION_SEEDS + cell.seed
             )
             result[f"{policy}_returns"] = played.episode_return.tolist()
     return result | {"seconds": round(time.perf_counter() - began, 2)}
+
+
+def _greedy_return(session: Any, cell: LearningCell, epsilon: float) -> float:
+    """The mean over the cell's evaluation episodes."""
+    played = session.play(
+        session.learner, cell.evaluation_episodes, own=False, seed=EVALUATION_SEEDS + cell.seed, epsilon=epsilon
+    )
+    return float(played.episode_return.mean())
 
 
 def solved_at(returns: np.ndarray, goal: float | None) -> int | None:

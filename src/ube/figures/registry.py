@@ -9,7 +9,19 @@ import time
 from pathlib import Path
 
 from ube.errors import UsageError
-from ube.figures import atari, atari57, bound, chain, deepsea, deepsea_tabular, minatar, riverswim, sparse, tree
+from ube.figures import (
+    atari,
+    atari57,
+    bound,
+    chain,
+    deepsea,
+    deepsea_tabular,
+    held_out,
+    minatar,
+    riverswim,
+    sparse,
+    tree,
+)
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.style import save
 from ube.files import to_json, versions, write_atomically
@@ -18,7 +30,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
     for e in (
         chain.EXPERIMENT, bound.EXPERIMENT, tree.EXPERIMENT, deepsea_tabular.EXPERIMENT, riverswim.EXPERIMENT,
-        deepsea.EXPERIMENT, sparse.EXPERIMENT, minatar.EXPERIMENT, atari.DOPAMINE, atari.EXPERIMENT,
+        deepsea.EXPERIMENT, sparse.EXPERIMENT, minatar.EXPERIMENT, held_out.DEVELOPMENT,
+        held_out.CONFIRMATION, atari.DOPAMINE, atari.EXPERIMENT,
         atari57.EXPERIMENT, atari57.MONTEZUMA_EXPERIMENT,
     )
 }  # fmt: skip

@@ -13,9 +13,10 @@ from ube.stats.robust import (
     probability_of_improvement,
     profile,
     profile_intervals,
+    wilson,
 )
 
 __all__ = [
     "Estimate", "atari", "bootstrap", "iqm", "mean", "mean_interval", "mean_intervals", "median", "optimality_gap",
-    "probability_of_improvement", "profile", "profile_intervals",
+    "probability_of_improvement", "profile", "profile_intervals", "wilson",
 ]  # fmt: skip

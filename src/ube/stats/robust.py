@@ -34,6 +34,14 @@ def mean_intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return found[:, 0], found[:, 1], found[:, 2]
 
 
+def wilson(successes: int, n: int) -> Estimate:
+    """How many of n runs succeeded, with Wilson's 95 % interval for how many would in the long run."""
+    z = 1.959964
+    middle, half = successes + z**2 / 2, z * math.sqrt(successes * (n - successes) / n + z**2 / 4)
+    scale = n / (n + z**2)
+    return Estimate(successes, max(scale * (middle - half), 0.0), min(scale * (middle + half), n))
+
+
 def iqm(scores: np.ndarray) -> float:
     """The interquartile mean: of what is left without the lowest and the highest quarter of all runs."""
     _check_finite(scores)
