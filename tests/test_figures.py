@@ -53,7 +53,7 @@ TINY: dict[str, dict[str, Any]] = {
         },
     },
     "development": {
-        "agents": ["dqn", "greedy"], "seeds": 2,
+        "agents": ["dqn", "greedy"], "seeds": 2, "fewer_seeds": {"greedy": 1},
         "tuning": {"seeds": 2, "candidates": {"dqn": {"epsilon_end": [0.1, 0.5]}}},
         "tasks": [
             {
@@ -67,7 +67,7 @@ TINY: dict[str, dict[str, Any]] = {
         ],
     },
     "confirmation": {
-        "agents": ["dqn"], "seeds": 2, "tuning": None,
+        "agents": ["dqn"], "seeds": 2, "fewer_seeds": {}, "tuning": None,
         "tasks": [
             {
                 "kind": "sparse", "env": "gym/FrozenLake-v1", "env_args": {}, "steps": 300, "agents": ["dqn"], "seeds": 2,

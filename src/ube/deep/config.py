@@ -269,7 +269,7 @@ NETWORK_DEFAULTS: dict[str, dict[str, Any]] = {
     ),
     "nature": dict(
         optimiser="adam", learning_rate=1e-4, batch_size=32, replay_size=100_000, warmup=5_000, update_period=4,
-        target_period=500, u_target_period=500, q_steps=1, epsilon_steps=50_000,
+        target_period=500, u_target_period=500, q_steps=3, epsilon_steps=50_000,
     ),
 }  # fmt: skip
 """What each network takes, the same for every agent: chosen for runs of 10⁵ to 10⁷ steps. Atari's protocols replace them by

@@ -48,10 +48,11 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
                 summary += _tuning(settings["tuning"], task, workers)
         for task in tasks:
             label, agents = task_label(task), [a for a in task["agents"] if a in settings["agents"]]
-            seeds = range(first_seed, first_seed + min(task["seeds"], settings["seeds"]))
-            cells = [cell(task, agent, seed) for agent in agents for seed in seeds]
+            most = min(task["seeds"], settings["seeds"])
+            n_seeds = {agent: min(most, settings["fewer_seeds"].get(agent, most)) for agent in agents}
+            cells = [cell(task, agent, first_seed + i) for agent in agents for i in range(n_seeds[agent])]
             results = iter(workers.run(label, cells))
-            runs = {agent: [next(results) for _ in seeds] for agent in agents}
+            runs = {agent: [next(results) for _ in range(n_seeds[agent])] for agent in agents}
             for agent in agents:
                 summary += _rows(agent, task, runs[agent])
             returns[label] = {agent: [final_return(run) for run in runs[agent]] for agent in agents}
@@ -231,12 +232,14 @@ DEVELOPMENT = _experiment(
         "quick": {
             "agents": ["dqn", "ube-deep"],
             "seeds": 2,
+            "fewer_seeds": {},
             "tuning": None,
             "tasks": [_task("sparse", "KeyDoor-v0", 5_000, SPARSE_AGENTS, episodes=5, size=5)],
         },
         "paper": {
             "agents": ["dqn", "dqn-small-epsilon", "greedy", "boot", "ube-deep"],
             "seeds": 10,
+            "fewer_seeds": {"boot": 5},
             "tuning": {"seeds": 2, "candidates": {name: CANDIDATES[name] for name in ("dqn", "boot", "ube-deep")}},
             "tasks": [
                 _task("game", "Breakout-MinAtar", 200_000, GAME_AGENTS, seeds=5),
@@ -266,12 +269,14 @@ CONFIRMATION = _experiment(
         "quick": {
             "agents": ["dqn", "ube-deep"],
             "seeds": 2,
+            "fewer_seeds": {},
             "tuning": None,
             "tasks": [_task("sparse", "gym/FrozenLake-v1", 1_000, SPARSE_AGENTS, episodes=2, goal=0.5)],
         },
         "paper": {
             "agents": ["dqn", "dqn-small-epsilon", "greedy", "boot", "ube-deep"],
             "seeds": 10,
+            "fewer_seeds": {"boot": 5},
             "tuning": None,
             "tasks": [
                 _task("game", "Asterix-MinAtar", 200_000, GAME_AGENTS, seeds=5),
