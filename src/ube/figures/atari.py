@@ -21,11 +21,18 @@ from ube.figures.results import Row, evaluations, row, rows_of, rows_of_metrics
 from ube.figures.style import canvas, draw, legend_below
 from ube.figures.workers import Workers
 from ube.stats import atari
+from ube.suite.cells import FRAME_SKIP
 
 BINS = 20
 MILLION = 1_000_000
 PUBLIC = "dopamine, public"
-METRICS = ("training_return", "training_return_last_tenth", "evaluation_return", "own_policy_return")
+METRICS = (
+    "training_return",
+    "training_return_last_tenth",
+    "evaluation_return",
+    "own_policy_return",
+    "frames_to_first_score",
+)
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,11 @@ class AtariCell(Cell):
             protocol=self.protocol, out=kept / "runs" / self.key, resume=True, schedule=schedule,
             say=lambda text: None,
         )  # fmt: skip
-        played = run.last_evaluation()
+        played, step = run.last_evaluation(), run.episodes["step"].astype(int)
+        scored = step[run.episodes["episode_return"] > 0]
         return {
-            "bins": binned(run.episodes["step"].astype(int), run.episodes["episode_return"], None, self.steps, BINS),
+            "first_score_step": int(scored[0]) if len(scored) else None,
+            "bins": binned(step, run.episodes["episode_return"], None, self.steps, BINS),
             "metrics": {name: run.metrics[name].tolist() for name in ("step", "q", "u", "frames_per_second")},
             "greedy_returns": played.get("greedy", np.zeros(0)).tolist(),
             "own_returns": played.get("own", np.zeros(0)).tolist(),
@@ -58,7 +67,7 @@ class AtariCell(Cell):
 
 
 def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Path) -> Results:
-    from ube.envs.atari import FRAME_SKIP, PREFIX, REMEDY  # brings JAX, which describing the experiment must not
+    from ube.envs.atari import PREFIX, REMEDY  # brings JAX, which describing the experiment must not
 
     seeds = range(first_seed, first_seed + settings["seeds"])
     games = settings["games"] if importlib.util.find_spec("ale_py") else []
@@ -73,7 +82,7 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
     cells = [
         dataclasses.replace(base, env=PREFIX + game, agent=agent, seed=seed)
         for game in games
-        for agent in settings["agents"]
+        for agent in agents_of(settings, game)
         for seed in seeds
     ]
     with Workers(kept, progress) as workers:
@@ -82,7 +91,7 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
     curves: dict[str, dict[str, Any]] = {}
     for game in games:
         curves[game] = {}
-        for agent in settings["agents"]:
+        for agent in agents_of(settings, game):
             runs = [next(results) for _ in seeds]
             mean, low, high = _over_seeds(np.array([_curve(run) for run in runs]))
             curves[game][agent] = {
@@ -95,6 +104,11 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
         if settings["protocol"] == "dopamine":
             summary += _beside_public(game, settings["frames"], curves[game])
     return {"summary": summary, "data": {"bins": BINS, "curves": curves, "left_out": left_out}}
+
+
+def agents_of(settings: dict[str, Any], game: str) -> list[str]:
+    """All agents, unless the settings name those of this game."""
+    return settings.get("agents_of", {}).get(game, settings["agents"])
 
 
 def _curve(run: Result) -> np.ndarray:
@@ -124,11 +138,18 @@ def _rows(agent: str, setting: dict[str, Any], runs: list[Result]) -> list[Row]:
         "training_return_last_tenth": np.array([_training(run, 0.1) for run in runs]),
         **evaluations(runs),
     }
-    return [
+    rows = [
         row(agent, setting, metric, *(float(number[0]) for number in _over_seeds(value[:, None])))
         for metric, value in values.items()
         if len(value) and np.isfinite(value).all()  # a game ended in each run
     ]
+    firsts = [run["first_score_step"] for run in runs]
+    frames = [math.inf if step is None else step * FRAME_SKIP for step in firsts]
+    return [*rows, row(agent, setting, "frames_to_first_score", *(_reached(f(frames)) for f in (np.median, min, max)))]
+
+
+def _reached(frames: float) -> int | None:
+    return None if math.isinf(frames) else int(frames)
 
 
 def _beside_public(game: str, frames: int, curves: dict[str, Any]) -> list[Row]:
@@ -210,20 +231,20 @@ DOPAMINE = Experiment(
 
 EXPERIMENT = Experiment(
     name="atari",
-    title="Atari: four agents on the real emulator, a small comparison",
+    title="Atari: the paper's agents and ours on the real emulator, a million frames",
     note=(
-        "The games of Mnih et al. 2015, learned from with Adam and a schedule that fits so few frames (warm-up 5,000 "
-        "decisions, ε of dqn down to 0.1 over 50,000). Training score: of all games, and of those that ended in the last "
-        "tenth of training. Evaluation: "
-        "without learning, greedy but for ε = 0.05, and by the agent's own policy. Means over two seeds, with the lower and "
-        "the higher. So few, and less than a six-hundredth of the paper's frames: this shows that all of it runs, "
-        "and cannot rank the agents."
+        "The games of Mnih et al. 2015, learned from with Adam, three-step Q-learning and a schedule that fits so few frames "
+        "(warm-up 5,000 decisions, ε of dqn down to 0.1 over 50,000), the same for all agents. Training score: of all games, "
+        "and of those that ended in the last tenth of training. Evaluation: without learning, greedy but for ε = 0.05, and "
+        "by the agent's own policy. Means over three seeds, with the lowest and the highest; frames_to_first_score is the "
+        "median seed's, at the end of its first game with a score. A two-hundredth of the paper's frames."
     ),
     scales={
         "quick": {"agents": ["dqn", "ube-1step"], "games": ["space_invaders"], "protocol": "short"} | QUICK,
         "paper": {
-            "agents": ["dqn", "ube-1step", "ube-nstep", "ube-deep"], "games": ["freeway", "breakout"],
-            "protocol": "short", "frames": 300_000, "evaluation_frames": 50_000, "seeds": 2, "overrides": {},
+            "agents": ["dqn", "ube-1step", "ube-nstep", "ube-deep"], "games": ["freeway", "breakout", "qbert", "asterix"],
+            "agents_of": {"freeway": ["dqn", "ube-deep"], "qbert": ["dqn", "ube-deep"], "asterix": ["dqn", "ube-deep"]},
+            "protocol": "short", "frames": MILLION, "evaluation_frames": 100_000, "seeds": 3, "overrides": {},
         },
     },
     job=job,
