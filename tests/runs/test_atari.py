@@ -177,7 +177,7 @@ def test_the_paper_learns_as_mnih_et_al_do() -> None:
     asked = {
         "network": "nature", "replay_size": 1_000_000, "batch_size": 32, "update_period": 4, "target_period": 2_500,
         "warmup": 50_000, "epsilon_steps": 1_000_000, "optimiser": "rmsprop", "learning_rate": 0.00025, "discount": 0.99,
-        "reward_clip": 1.0, "beta": 0.01, "n": 150, "u_learning_rate": 0.001, "features": "learned",
+        "reward_clip": 1.0, "beta": 0.01, "n": 150, "u_learning_rate": 0.001, "features": "learned", "q_steps": 1,
     }  # fmt: skip
     assert {name: getattr(plan.config, name) for name in asked} == asked
     assert (plan.schedule.evaluate_every, plan.schedule.evaluation_steps) == (250_000, 125_000)

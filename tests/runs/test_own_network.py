@@ -41,7 +41,7 @@ def trained(out: Path, network: Any, agent: str = "ube-1step", **overrides: Any)
     return ube.train("DeepSea-v0", agent, 60, out=out, env_args=SEA, overrides=changes, chunk=20)
 
 
-@pytest.mark.parametrize("agent", ["ube-1step", "boot"])
+@pytest.mark.parametrize("agent", ["ube-1step", "boot", "ube-deep"])
 def test_a_trunk_of_ones_own_learns_as_the_same_trunk_of_ours(agent: str, tmp_path: Path) -> None:
     ours = trained(tmp_path / "ours", "mlp", agent, hidden=(16, 12))
     own = trained(tmp_path / "own", Two, agent)

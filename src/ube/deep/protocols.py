@@ -10,7 +10,7 @@ from ube.errors import UsageError
 
 _MNIH = dict(
     optimiser="rmsprop", learning_rate=2.5e-4, replay_size=1_000_000, warmup=50_000, target_period=2_500,
-    epsilon_steps=1_000_000,
+    epsilon_steps=1_000_000, q_steps=1,
 )  # fmt: skip
 """How Mnih et al. 2015 learn, and so the paper, which takes "the exact same network architecture, learning rate, optimizer,
 pre-processing and replay scheme". They count the target period in updates of 10,000 in their table, and in frames seen by the
