@@ -22,6 +22,7 @@ from ube.figures import (
     sparse,
     tree,
     untried,
+    visits,
 )
 from ube.figures.experiment import Experiment, Progress, Results
 from ube.figures.style import save
@@ -33,7 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         chain.EXPERIMENT, bound.EXPERIMENT, tree.EXPERIMENT, deepsea_tabular.EXPERIMENT, riverswim.EXPERIMENT,
         deepsea.EXPERIMENT, sparse.EXPERIMENT, minatar.EXPERIMENT, held_out.DEVELOPMENT,
         held_out.CONFIRMATION, atari.DOPAMINE, atari.EXPERIMENT,
-        untried.EXPERIMENT, atari57.EXPERIMENT, atari57.MONTEZUMA_EXPERIMENT,
+        untried.EXPERIMENT, visits.EXPERIMENT, atari57.EXPERIMENT, atari57.MONTEZUMA_EXPERIMENT,
     )
 }  # fmt: skip
 
