@@ -237,11 +237,12 @@ class Evaluate:
         table.add_row(str(len(returns)), *(f"{number:.4g}" for number in numbers))
         _console().print(table)
         if self.out is not None:
+            used = run.config["agent"]["epsilon_evaluation"] if self.epsilon is None else self.epsilon
             content = {
                 "run": run.config,
                 "best": self.best,
                 "policy": self.policy,
-                "epsilon": self.epsilon,
+                "epsilon": used if self.policy == "greedy" else None,
                 "seed": self.seed,
                 **played._asdict(),
             }
@@ -252,6 +253,9 @@ class Evaluate:
 
     def _drawn(self, run: Run) -> bool:
         """Draws what was asked for; whether there was any."""
+        made = [path for path in (self.video, self.episode, self.calibration, self.map) if path is not None]
+        if made and self.epsilon is not None:
+            raise UsageError(f"--epsilon {self.epsilon:g}: pictures are drawn with the run's own ε; leave one out")
         how: dict[str, Any] = {"policy": self.policy, "seed": self.seed}
         if self.video is not None:
             run.video(self.video, **how)
@@ -261,7 +265,6 @@ class Evaluate:
             run.plot_calibration(self.calibration, episodes=self._episodes(50), **how)
         if self.map is not None:
             run.plot_map(self.map, dims=self.dims, grid=self.grid, episodes=self._episodes(20), **how)
-        made = [path for path in (self.video, self.episode, self.calibration, self.map) if path is not None]
         for path in made:
             print(f"Open {path}")
         return bool(made)

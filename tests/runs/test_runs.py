@@ -119,7 +119,7 @@ def test_greedy_evaluation_is_greedy_but_for_epsilon(run: Run) -> None:
 def test_evaluation_takes_an_epsilon_of_its_own(run: Run) -> None:
     assert len(set(run.evaluate(50, seed=1, epsilon=0.0).episode_return.tolist())) == 1
     assert len(set(run.evaluate(50, seed=1, epsilon=1.0).episode_return.tolist())) > 4
-    with pytest.raises(UsageError, match=r"epsilon=1.5: ε must be within 0..1"):
+    with pytest.raises(UsageError, match=r"epsilon=1.5: ε must be a number within 0..1"):
         run.evaluate(epsilon=1.5)
     with pytest.raises(UsageError, match=r"epsilon=0.1, policy=own: only the greedy policy takes an ε"):
         run.evaluate(policy="own", epsilon=0.1)

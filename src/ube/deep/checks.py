@@ -46,6 +46,7 @@ class Checks:
         )
 
     def _u(self, metrics: dict[str, float]) -> str | None:
+        """A u that is clipped to what can follow never gets there."""
         config, gamma = self.config, self.config.u_discount or self.config.discount
         if not config.uses_u or not config.nu_is_bounded or gamma == 1:
             return None

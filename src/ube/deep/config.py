@@ -216,8 +216,8 @@ class AgentConfig:
 
     @property
     def nu_is_bounded(self) -> bool:
-        """Whether ν ≤ μ: φ is of unit length at most."""
-        return self.features not in ("learned", "both") or self.normalise_features
+        """Whether ν ≤ μ: φ is of unit length at most, which random Fourier features are only on average."""
+        return self.features in ("bins", "windows") or (self.features == "learned" and self.normalise_features)
 
 
 @functools.cache  # a suite may have thousands of agents
@@ -305,7 +305,7 @@ ABOUT = {
     "ube-nstep": "the paper's n-step version, n = 150",
     "bonus": "the paper's intrinsic motivation: reward + 0.1 √(φᵀΣφ)",
     "boot": "bootstrapped DQN with randomised priors: the strong peer",
-    "ube-deep": "ours: optimism in half of the episodes, on a local term that is evaluated and a rest that is learned",
+    "ube-deep": "ours: optimism in up to half of the episodes, on a local term that is evaluated and a rest that is learned",
     "greedy": "control: dqn without any exploration",
     "dqn-small-epsilon": "control: dqn with ε down to 0.01",
     "unstructured-noise": "control: Gaussian noise on Q of the size that ube-1step uses, equal for all states and actions",

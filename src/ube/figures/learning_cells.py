@@ -65,7 +65,8 @@ class Cell(ABC):
         """All that decides the result: also the agent as it is configured today, the code and the packages."""
         asked = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
         agent = dataclasses.asdict(agent_config(self.agent, self.overrides))
-        made_with = {"code": code_digest(), **_package_versions()}
+        described = _digest(_meaning(inspect.getsource(inspect.getmodule(type(self)))))  # type: ignore[arg-type]
+        made_with = {"code": code_digest(), "cell": described, **_package_versions()}
         return json.loads(json.dumps({**asked, "agent_config": agent, "made_with": made_with}))
 
     @property
@@ -215,7 +216,7 @@ def _meaning(source: str) -> str:
 
 def _package_versions() -> dict[str, str]:
     found = {}
-    for name in ("numpy", "jax", "jaxlib", "flax", "optax", "gymnax", "navix", "ale-py"):
+    for name in ("numpy", "jax", "jaxlib", "flax", "optax", "gymnax", "gymnasium", "navix", "ale-py"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

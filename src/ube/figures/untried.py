@@ -124,7 +124,7 @@ EXPERIMENT = Experiment(
     name="untried",
     title="The actions that Algorithm 1 never tries",
     note=(
-        "ube-1step in Breakout. As the algorithm is printed, u is learned for actions that were taken only: an action that "
+        "ube-1step in Breakout, with Adam and φ of unit length. As the algorithm is printed, u is learned for actions that were taken only: an action that "
         "the random weights disfavour keeps its large ν, but ν never reaches its u, and β√u is far smaller than the gaps "
         "between the Q of random weights (q_gap: best less second best). Without FIRE no game of Breakout begins. Beside it "
         "three changes, each alone: random play before learning starts, as Mnih et al. fill their replay; u = ν + what "
@@ -138,7 +138,7 @@ EXPERIMENT = Experiment(
         },
         "paper": {
             "env": "atari/breakout", "steps": 20_000, "seeds": 3, "variants": VARIANTS,
-            "overrides": {"warmup": 5_000, "replay_size": 25_000},
+            "overrides": {"warmup": 5_000, "replay_size": 25_000, "q_steps": 1},
         },
     },
     job=job,

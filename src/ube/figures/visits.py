@@ -95,7 +95,7 @@ def local_uncertainty(session: Any, observations: np.ndarray, actions: np.ndarra
 
 def freeway_states(actions: np.ndarray, replay: Any) -> np.ndarray:
     """The games of a run played again from its actions, without sticky actions or random beginnings: a number for where the
-    player and the car of its lane are at each decision, from the emulator's RAM. Rewards must be those in the replay."""
+    player and the car of its lane are at each decision, from the emulator's RAM. Rewards and ends of games must be those in the replay."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -107,6 +107,7 @@ def freeway_states(actions: np.ndarray, replay: Any) -> np.ndarray:
     legal = emulator.getMinimalActionSet()
     emulator.reset_game()
     states, rewards = np.zeros(len(actions), int), np.zeros(len(actions))
+    goes_on = np.ones(len(actions), bool)
     for t, action in enumerate(actions):
         ram = emulator.getRAM()
         place = int(ram[PLACE])
@@ -116,8 +117,11 @@ def freeway_states(actions: np.ndarray, replay: Any) -> np.ndarray:
             rewards[t] += emulator.act(legal[action])
             if emulator.game_over():
                 emulator.reset_game()
+                goes_on[t] = False
                 break
-    if not np.array_equal(np.clip(rewards, -1, 1), replay.reward[0][: len(actions)]):
+    played = np.clip(rewards, -1, 1), goes_on
+    kept = replay.reward[0][: len(actions)], replay.continues[0][: len(actions)]
+    if not all(np.array_equal(*pair) for pair in zip(played, kept, strict=True)):
         raise RuntimeError("the emulator did not repeat the run: its RAM says nothing about it")
     return states
 

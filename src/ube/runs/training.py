@@ -559,9 +559,9 @@ class TrainedAgent:
         """As `Run.evaluate`."""
         _check_policy(policy)
         if epsilon is not None and policy != "greedy":
-            raise UsageError(f"epsilon={epsilon:g}, policy={policy}: only the greedy policy takes an ε; leave one out")
-        if epsilon is not None and not 0 <= epsilon <= 1:
-            raise UsageError(f"epsilon={epsilon:g}: ε must be within 0..1")
+            raise UsageError(f"epsilon={epsilon!r}, policy={policy}: only the greedy policy takes an ε; leave one out")
+        if epsilon is not None and not (isinstance(epsilon, int | float) and 0 <= epsilon <= 1):
+            raise UsageError(f"epsilon={epsilon!r}: ε must be a number within 0..1")
         check_seed(seed)
         if episodes < 1:
             raise UsageError(f"episodes={episodes}: at least 1")
