@@ -20,7 +20,7 @@ TASK = {"env": "Tree-v0", "env_args": {"depth": 3}, "steps": 60, "kind": "sparse
 
 
 def test_rows_of_a_sparse_task_by_hand() -> None:
-    flat = [[1.0, 0.8]] * 5
+    flat = [[0.9, 0.8]] * 5
     runs = [
         result([[0.0, 0.0], *flat], 0.5, successes=7, first_success_step=20, episodes_to_solve=None),
         result([[1.0, 1.0], *flat[1:], [0.0, 0.9]], 0.7, successes=9, first_success_step=None, episodes_to_solve=None),
@@ -30,10 +30,11 @@ def test_rows_of_a_sparse_task_by_hand() -> None:
     assert rows["latest_first_success_step", None]["value"] is None  # one seed never got there
     assert rows["successes", None]["value"] == 8
     assert rows["training_return", None]["value"] == pytest.approx(0.6)
-    assert rows["evaluation_return", "ε = 0"]["value"] == pytest.approx((1 + 4 / 5) / 2)  # the last five checkpoints
-    assert rows["evaluation_return_at_the_end", "ε = 0"]["value"] == 0.5
-    assert rows["seeds_that_learned", "ε = 0"]["value"] == 1
-    assert rows["seeds_that_learned", "ε = 0.05"]["value"] == 1  # 0.9 is enough, 0.8 is not
+    assert rows["evaluation_return", "ε = 0"]["value"] == pytest.approx(
+        (0.9 + 0.9 * 4 / 5) / 2
+    )  # the last five checkpoints
+    assert rows["evaluation_return_at_the_end", "ε = 0"]["value"] == 0.45
+    assert rows["seeds_that_learned", "ε = 0"]["value"] == 1  # 0.9 at the end is enough
 
 
 def test_a_run_that_stopped_early_repeats_its_last_evaluation() -> None:

@@ -265,7 +265,8 @@ CONFIRMATION = _experiment(
     note=(
         "Tasks that no present setting was chosen on, and fresh seeds, run once with the settings that development left. "
         "MinAtar's games and the grids were published before with earlier settings; Gymnasium's tasks had never been run. "
-        "Measures are those of the experiment `development`. Grids need navix (pip install 'ube-rl[grids]') and are left out without it."
+        "Measures are those of the experiment `development`. Grids need navix (pip install 'ube-rl[grids]') and are left "
+        "out without it."
     ),
     scales={
         "quick": {

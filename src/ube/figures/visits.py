@@ -95,7 +95,8 @@ def local_uncertainty(session: Any, observations: np.ndarray, actions: np.ndarra
 
 def freeway_states(actions: np.ndarray, replay: Any) -> np.ndarray:
     """The games of a run played again from its actions, without sticky actions or random beginnings: a number for where the
-    player and the car of its lane are at each decision, from the emulator's RAM. Rewards and ends of games must be those in the replay."""
+    player and the car of its lane are at each decision, from the emulator's RAM. Rewards and ends of games must be those in
+    the replay."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
