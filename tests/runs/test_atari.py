@@ -200,11 +200,15 @@ def test_scores_by_hand() -> None:
     np.testing.assert_array_equal(returns[0], [1.571, 1.651, 1.647, 1.636, 1.699])
     assert atari.public_dqn("defender") is None
     bins = {"episodes": [0] * 17 + [2, 1, 1], "returns": [0.0] * 17 + [10.0, 4.0, 8.0]}
-    one = {"bins": bins, "greedy_returns": [1.0, 3.0], "own_returns": [5.0]}
+    one = {"bins": bins, "greedy_returns": [1.0, 3.0], "own_returns": [5.0], "first_score_step": 500}
+    never = one | {"first_score_step": None}
     assert (_training(one, 1.0), _training(one, 0.1)) == (22 / 4, 6.0)
     rows = {row["metric"]: row["value"] for row in _rows("dqn", {}, [one, one])}
+    (first,) = [row for row in _rows("dqn", {}, [never, one, one]) if row["metric"] == "frames_to_first_score"]
+    assert (first["value"], first["low"], first["high"]) == (2_000, 2_000, None)  # four frames a decision
     assert rows == {
         "training_return": 5.5, "training_return_last_tenth": 6.0, "evaluation_return": 2.0, "own_policy_return": 5.0,
+        "frames_to_first_score": 2_000,
     }  # fmt: skip
 
 
