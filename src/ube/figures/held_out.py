@@ -270,7 +270,7 @@ CONFIRMATION = _experiment(
     ),
     scales={
         "quick": {
-            "agents": ["dqn", "ube-deep"],
+            "agents": ["ube-deep"],
             "seeds": 2,
             "fewer_seeds": {},
             "tuning": None,

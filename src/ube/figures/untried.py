@@ -124,12 +124,14 @@ EXPERIMENT = Experiment(
     name="untried",
     title="The actions that Algorithm 1 never tries",
     note=(
-        "ube-1step in Breakout, with Adam and φ of unit length. As the algorithm is printed, u is learned for actions that "
-        "were taken only: an action that the random weights disfavour keeps its large ν, but ν never reaches its u, and β√u "
-        "is far smaller than the gaps between the Q of random weights (q_gap: best less second best). Without FIRE no game "
-        "of Breakout begins. Beside it three changes, each alone: random play before learning starts, as Mnih et al. fill "
-        "their replay; u = ν + what follows, a switch within Algorithm 1; output layers that start at zero. Means over seeds "
-        "with the lowest and highest; √u and ν are of a game by the agent's own policy after training."
+        "ube-1step in Breakout, with Adam and φ of unit length. As the algorithm is printed, u is learned for actions "
+        "that were taken only: an action that the random weights disfavour keeps its large ν, but ν never reaches its u. "
+        "Without FIRE no game of Breakout begins. Beside it three changes, each alone: random play before learning "
+        "starts, as Mnih et al. fill their replay; u = ν + what follows, a switch within Algorithm 1; output layers that "
+        "start at zero. The first and the last cure it. With the second u of an untried action is right, but at the "
+        "paper's β = 0.01 too little to overcome what random weights say of Q. Means over seeds with the lowest and "
+        "highest; √u, ν and q_gap (the best Q less the second best) are of a game by the agent's own policy after "
+        "training."
     ),
     scales={
         "quick": {
