@@ -171,6 +171,8 @@ def plot_visits(results: Results) -> Iterator[Any]:
             for index, (name, curve) in enumerate(of_env.items()):
                 x, y, low, high = (np.array(curve[key]) for key in ("visits", "median", "low", "high"))
                 draw(axis, name, x, y, low, high, marks=True)
+                if "," in name:  # a variant has the colour of its agent
+                    axis.lines[-1].set(linestyle="--", marker="^")
                 if index == 0 and len(x):
                     axis.plot(x, 1 / (1 + x), color="black", linestyle=":", label="1 / (1 + visits)")
             axis.set(title=env, xlabel="visits of the decision", xscale="log", yscale="log")
