@@ -30,7 +30,7 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
     "ube-deep": {
         "policy": "ucb", "beta": 1.0, "beta_unit": "rewards", "optimism": "levels", "levels_wait": True,
         "features": "auto", "noise": "learned", "u_predicts": "continuation", "u_network": "auto", "u_data": "replay",
-        "u_learning_rate": 3e-3,
+        "u_learning_rate": 3e-3, "epsilon_start": 1.0, "epsilon_end": 0.05,
     },
     "greedy": {},
     "dqn-small-epsilon": {"epsilon_start": 1.0, "epsilon_end": 0.01},

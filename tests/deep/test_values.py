@@ -124,6 +124,22 @@ def test_levels_by_hand() -> None:
     np.testing.assert_allclose(learner.score(half, q, u, jax.random.key(0), run.knobs, level=1.0), [2.0, 1.0])
 
 
+@pytest.mark.parametrize(("warmup_policy", "expected"), [("agent", (0, 0, 100)), ("random", (100, 0, 100))])
+def test_actions_are_random_in_greedy_episodes_only(warmup_policy: str, expected: tuple[int, int, int]) -> None:
+    """ε = 1 throughout: in the warm-up and after it in an optimistic episode, and after it in a greedy one."""
+    run = session("ube-deep", epsilon_end=1.0, warmup=10, warmup_policy=warmup_policy)
+    learner = run.loop.learner
+    start = learner.init(jax.random.key(0), run.knobs)._replace(reward_range=jnp.array([0.0, 1.0]))
+    optimistic, greedy = jnp.float32(8.0), jnp.float32(-1.0)
+
+    for (steps, zeta), percent in zip([(5, optimistic), (20, optimistic), (20, greedy)], expected, strict=True):
+        state = start._replace(steps=jnp.int32(steps), zeta=zeta)
+        assert float(learner.random_share(state, run.knobs)) * 100 == percent
+    full = session("ube-deep", epsilon_end=1.0, optimism="full", levels_wait=False, warmup=10)
+    state = start._replace(steps=jnp.int32(20), zeta=optimistic)
+    assert float(full.loop.learner.random_share(state, full.knobs)) == 1.0
+
+
 def test_rewards_seen_are_kept() -> None:
     run = session("dqn", epsilon_end=1.0)  # random play does not find the treasure
     carry, _ = played(run, 100, scale=-1.0)  # moves pay 0.00125

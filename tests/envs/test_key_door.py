@@ -31,7 +31,7 @@ def play(
 
 
 @pytest.mark.parametrize("size", [5, 8])
-@pytest.mark.parametrize("observation", ["dictionary", "one-hot"])
+@pytest.mark.parametrize("observation", ["dictionary", "one-hot", "image"])
 def test_key_then_door_then_goal(size: int, observation: str) -> None:
     env = make("KeyDoor-v0", size=size, observation=observation)
     assert isinstance(env, Environment)
@@ -55,9 +55,32 @@ def test_key_then_door_then_goal(size: int, observation: str) -> None:
             assert bits[0].tolist() == [False, False]
             assert bits[arrival + 1].tolist() == [True, True]
             assert all(one[:-2].sum() == 1 for one in seen)
+        elif observation == "image":
+            first, last = seen[0], seen[arrival + 1]
+            assert first.sum() == 4 + size - 1  # four things, and a wall with a gap
+            assert [first[(*place, plane)] for place, plane in ((start, 0), (key, 1), (door, 3), (goal, 4))] == [1] * 4
+            assert first[:, size // 2, 2].sum() == size - 1
+            assert not first[(*door, 2)]
+            assert last[(*goal, 0)]
+            assert last[0, size - 1, 1]  # the key, once it was taken
+            assert not last[..., 3].any()  # the door is open
         else:
             assert all(one.sum() == 1 for one in seen)
             assert [int(np.argmax(one)) // size**2 for one in (seen[0], seen[arrival + 1])] == [0, 2]
+
+
+def test_new_layouts_are_drawn_for_every_episode() -> None:
+    env = make("KeyDoor-v0", size=6, observation="image", new_layouts=True)
+    same = make("KeyDoor-v0", size=6, observation="image")
+    assert isinstance(env, Environment)
+    assert isinstance(same, Environment)
+
+    def first_images(env: Environment) -> set[bytes]:
+        instance = env.draw(jax.random.key(0))
+        return {np.asarray(env.reset(jax.random.key(seed), instance)[1]).tobytes() for seed in range(8)}
+
+    assert len(first_images(env)) == 8
+    assert len(first_images(same)) == 1
 
 
 def test_without_the_key_the_door_stays_locked() -> None:
@@ -87,7 +110,14 @@ def test_an_episode_is_cut_off_after_its_steps() -> None:
 
 @pytest.mark.parametrize(
     ("args", "message"),
-    [({"size": 4}, "size=4"), ({"observation": "picture"}, "observation='picture': choose one of dictionary, one-hot")],
+    [
+        ({"size": 4}, "size=4"),
+        ({"observation": "picture"}, "observation='picture': choose one of dictionary, one-hot, image"),
+        (
+            {"new_layouts": True},
+            "new_layouts=True, observation='dictionary': only observation='image' shows the layout",
+        ),
+    ],
 )
 def test_bad_arguments(args: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -38,7 +38,8 @@ class AgentConfig:
     policy: Policy = "epsilon-greedy"
     """argmax of: Q, with random actions at rate ε | Q + βζ√u with ζ drawn per action and step (eq. 3), or once per
     episode, or ζ = 1 (ucb) | Q + βζ·(mean √u), noise of the same size without structure | one network of an ensemble,
-    drawn per episode (in training per life, where a lost one ends the return). ε applies to every policy."""
+    drawn per episode (in training per life, where a lost one ends the return). ε applies to every policy; with levels of
+    optimism, to its greedy episodes."""
     beta: float = 0.01
     """Scale of the uncertainty in the policy."""
     beta_unit: Literal["one", "rewards", "returns"] = "one"
@@ -265,7 +266,7 @@ NETWORK_DEFAULTS: dict[str, dict[str, Any]] = {
     ),
     "minatar": dict(
         optimiser="adam", learning_rate=3e-4, batch_size=32, replay_size=100_000, warmup=5_000, update_period=4,
-        target_period=250, u_target_period=250, q_steps=1, epsilon_steps=100_000,
+        target_period=250, u_target_period=250, q_steps=3, epsilon_steps=100_000,
     ),
     "nature": dict(
         optimiser="adam", learning_rate=1e-4, batch_size=32, replay_size=100_000, warmup=5_000, update_period=4,
@@ -290,7 +291,7 @@ PRESETS = {
         AgentConfig(
             name="ube-deep", policy="ucb", beta=1.0, beta_unit="rewards", optimism="levels", levels_wait=True,
             features="auto", noise="learned", u_predicts="continuation", u_network="auto", u_data="replay",
-            u_learning_rate=3e-3,
+            u_learning_rate=3e-3, epsilon_start=1.0, epsilon_end=0.05,
         ),
         AgentConfig(name="greedy"),
         AgentConfig(name="dqn-small-epsilon", epsilon_start=1.0, epsilon_end=0.01),

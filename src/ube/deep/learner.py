@@ -302,6 +302,16 @@ class Learner:
         epsilon = knobs.epsilon_start + done * (knobs.epsilon_end - knobs.epsilon_start)
         return jnp.where(steps < knobs.warmup, 1.0, epsilon) if self.config.warmup_policy == "random" else epsilon
 
+    def random_share(self, state: LearnerState, knobs: Knobs) -> jax.Array:
+        """ε of this decision: none in optimistic episodes, which explore by themselves."""
+        epsilon = self.epsilon(state.steps, knobs)
+        if self.config.optimism == "full":
+            return epsilon
+        optimistic = self.level(state, knobs) > 0
+        if self.config.warmup_policy == "random":
+            optimistic &= state.steps >= knobs.warmup
+        return jnp.where(optimistic, 0.0, epsilon)
+
     def unit(self, state: LearnerState) -> jax.Array:
         """Return the unit of β, in learned rewards."""
         if self.config.beta_unit == "one":
@@ -372,7 +382,7 @@ class Learner:
             u = self._u(state.u, u_input, nu, knobs)
         score = q if evaluating else self.score(state, q, u, noise_key, knobs)
         random_action = jax.random.randint(random_key, (), 0, self.env.n_actions)
-        epsilon = evaluation_epsilon if evaluating else self.epsilon(state.steps, knobs)
+        epsilon = evaluation_epsilon if evaluating else self.random_share(state, knobs)
         action = jnp.where(jax.random.uniform(epsilon_key) < epsilon, random_action, any_best(score[0], tie_key))
         gain, nu_taken = (
             self.counts.look(state.counts, code[0], action) if self.counts else (jnp.zeros(0), jnp.zeros(()))

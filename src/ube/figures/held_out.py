@@ -254,6 +254,7 @@ DEVELOPMENT = _experiment(
                 _task("sparse", "Tree-v0", 30_000, SPARSE_AGENTS, depth=50),
                 _task("sparse", "KeyDoor-v0", 50_000, SPARSE_AGENTS, size=7, tuning_steps=20_000),
                 _task("sparse", "KeyDoor-v0", 150_000, SPARSE_AGENTS, size=9),
+                _task("sparse", "KeyDoor-v0", 200_000, SPARSE_AGENTS, size=5, observation="image", new_layouts=True),
             ],
         },
     },
