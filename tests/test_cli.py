@@ -256,7 +256,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert listed == [
         "chain", "bound", "tree", "deepsea-tabular", "riverswim", "deepsea", "sparse", "minatar", "development",
-        "confirmation", "atari-dopamine", "atari", "untried", "visits", "atari57", "montezuma",
+        "confirmation", "ablation", "atari-dopamine", "atari", "untried", "visits", "atari57", "montezuma",
     ]  # fmt: skip
     main(["agents"])
     assert "ube-thompson" in capsys.readouterr().out

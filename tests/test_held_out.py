@@ -6,7 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ube.figures.held_out import EPSILONS, REFERENCE, _checkpoints, _over_games, _rows
+from ube.deep.config import agent_config
+from ube.deep.settings import filled
+from ube.envs import Environment, make
+from ube.figures.ablation import VARIANTS as ABLATED
+from ube.figures.held_out import EPSILONS, REFERENCE, _checkpoints, _over_games, task_rows
 
 
 def result(returns: list[list[float]], training: float, **more: Any) -> dict[str, Any]:
@@ -25,7 +29,7 @@ def test_rows_of_a_sparse_task_by_hand() -> None:
         result([[0.0, 0.0], *flat], 0.5, successes=7, first_success_step=20, episodes_to_solve=None),
         result([[1.0, 1.0], *flat[1:], [0.0, 0.9]], 0.7, successes=9, first_success_step=None, episodes_to_solve=None),
     ]
-    rows = {(row["metric"], row["setting"].get("case")): row for row in _rows("dqn", TASK, runs)}
+    rows = {(row["metric"], row["setting"].get("case")): row for row in task_rows("dqn", TASK, runs)}
     assert rows["seeds_with_success", None]["value"] == 1
     assert rows["latest_first_success_step", None]["value"] is None  # one seed never got there
     assert rows["successes", None]["value"] == 8
@@ -43,6 +47,15 @@ def test_a_run_that_stopped_early_repeats_its_last_evaluation() -> None:
     np.testing.assert_array_equal(table[0], [[1, 2], [1, 2]])
     np.testing.assert_array_equal(table[1], [[3, 4], [5, 6]])
     assert np.isnan(table[2]).all()
+
+
+@pytest.mark.parametrize("name", ABLATED)
+def test_every_variant_of_the_ablation_is_an_agent(name: str) -> None:
+    env = make("KeyDoor-v0", size=5)
+    assert isinstance(env, Environment)
+    changed = filled(agent_config("ube-deep", ABLATED[name]), env, 10_000)
+    as_it_is = filled(agent_config("ube-deep"), env, 10_000)
+    assert (changed == as_it_is) == (name == "as it is")
 
 
 def test_scores_over_the_reference_are_ratios_of_means_averaged_over_games() -> None:

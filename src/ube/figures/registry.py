@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ube.errors import UsageError
 from ube.figures import (
+    ablation,
     atari,
     atari57,
     bound,
@@ -33,7 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for e in (
         chain.EXPERIMENT, bound.EXPERIMENT, tree.EXPERIMENT, deepsea_tabular.EXPERIMENT, riverswim.EXPERIMENT,
         deepsea.EXPERIMENT, sparse.EXPERIMENT, minatar.EXPERIMENT, held_out.DEVELOPMENT,
-        held_out.CONFIRMATION, atari.DOPAMINE, atari.EXPERIMENT,
+        held_out.CONFIRMATION, ablation.EXPERIMENT, atari.DOPAMINE, atari.EXPERIMENT,
         untried.EXPERIMENT, visits.EXPERIMENT, atari57.EXPERIMENT, atari57.MONTEZUMA_EXPERIMENT,
     )
 }  # fmt: skip
