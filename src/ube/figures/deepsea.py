@@ -1,4 +1,4 @@
-"""DeepSea with learning agents: episodes to solve against the size, one choice of ube-deep changed at a time, and u."""
+"""DeepSea with learning agents: episodes to solve against the size, and what u is on the way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,21 +22,7 @@ from ube.figures.sweep import APPLY, CANDIDATES, applied, draw_sweep, sweep
 from ube.figures.workers import Workers
 from ube.stats import mean_interval
 
-ABLATED = "ube-deep"
-CASE = "one choice changed"
-ABLATION: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "noise per step": {"policy": "noise-per-step"},
-    "noise per episode": {"policy": "noise-per-episode"},
-    "learned features": {"features": "learned"},
-    "random features": {"features": "random"},
-    "learned and random features": {"features": "both"},
-    "noise known": {"noise": "known"},
-    "u predicts all": {"u_predicts": "total"},
-    "u a head on φ": {"u_network": "head"},
-    "u learns from the stream": {"u_data": "stream"},
-}
-"""Name of each variant -> overrides of ube-deep. The unit of β is not among them: no return here exceeds 1, its floor."""
+PICTURED = "ube-deep"
 
 
 def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Path) -> Results:
@@ -54,16 +39,9 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
         for name, variant in settings.get("variants", {}).items():
             agents[name] = (variant["agent"], tuned.get(variant["agent"], {}) | variant["overrides"])
         rows, data["not_run"] = _solve(
-            workers, "deepsea", agents, settings["sizes"], settings["caps"], seeds, {}, settings.get("largest", {})
+            workers, agents, settings["sizes"], settings["caps"], seeds, settings.get("largest", {})
         )
         summary += rows
-        if settings["ablation"]:
-            ablation = settings["ablation"]
-            variants = {f"{ABLATED}: {name}": (ABLATED, change) for name, change in ablation["variants"].items()}
-            case = {"case": CASE}
-            what = "deepsea, ablation"
-            rows, left = _solve(workers, what, variants, ablation["sizes"], ablation["caps"], seeds, case)
-            summary, data["not_run"] = summary + rows, data["not_run"] + left
         if settings["picture"]:
             data["picture"] = _picture(settings["picture"], first_seed, workers)
     return {"summary": summary, "data": data}
@@ -78,8 +56,8 @@ def cell(agent: str, overrides: dict[str, Any], size: int, cap: int, seed: int, 
 
 
 def _solve(
-    workers: Workers, what: str, agents: dict[str, tuple[str, dict[str, Any]]], sizes: Sequence[int],
-    caps: Sequence[int], seeds: range, case: dict[str, str], largest: Mapping[str, int] = MappingProxyType({}),
+    workers: Workers, agents: dict[str, tuple[str, dict[str, Any]]], sizes: Sequence[int], caps: Sequence[int],
+    seeds: range, largest: Mapping[str, int],
 ) -> tuple[list[Row], list[dict[str, Any]]]:  # fmt: skip
     """Rows, and what was not run: sizes above one that no seed of an agent could solve, or above its `largest`."""
     rows: list[Row] = []
@@ -97,13 +75,13 @@ def _solve(
             for agent, changes in (agents[name] for name in alive)
             for seed in seeds
         ]
-        results = iter(workers.run(f"{what}, size {size}", cells))
+        results = iter(workers.run(f"deepsea, size {size}", cells))
         runs = {name: [next(results) for _ in seeds] for name in alive}
         times = {name: np.array([_time(run) for run in runs[name]]) for name in alive}
         for name in agents:
-            setting = {"size": size, **case}
+            setting = {"size": size}
             if name not in times:
-                not_run.append({"agent": name, "size": size, "why": why[name], **case})
+                not_run.append({"agent": name, "size": size, "why": why[name]})
                 rows += [row(name, setting | {"not_run": True}, m, None) for m in ("episodes_to_solve", "solved_seeds")]
                 continue
             rows.append(row(name, setting, "episodes_to_solve", *quartiles(times[name])))
@@ -132,25 +110,19 @@ def _tuning(tuning: dict[str, Any], workers: Workers) -> tuple[list[Row], dict[s
 
 def _picture(picture: dict[str, Any], seed: int, workers: Workers) -> dict[str, Any]:
     size = picture["size"]
-    (result,) = workers.run("deepsea, picture", [cell(ABLATED, {}, size, picture["cap"], seed, watch=look)])
+    (result,) = workers.run("deepsea, picture", [cell(PICTURED, {}, size, picture["cap"], seed, watch=look)])
     solved = result["episodes_to_solve"]
-    return {"agent": ABLATED, "size": size, "episodes_to_solve": solved, "looks": result["watched"]}
+    return {"agent": PICTURED, "size": size, "episodes_to_solve": solved, "looks": result["watched"]}
 
 
 @contextmanager
 def plot_solving(results: Results) -> Iterator[Any]:
     settings = results["settings"]
-    second_row = bool(settings["ablation"]) + bool(settings["tuning"])
-    with canvas(columns=2, rows=2 if second_row else 1, width=4.2, height=3.2) as (figure, axes):
+    with canvas(columns=3 if settings["tuning"] else 2, width=4.2, height=3.2) as (figure, axes):
         _draw_times(axes[0, 0], results)
         _draw_shares(axes[0, 1], results)
-        if settings["ablation"]:
-            _draw_ablation(axes[1, 0], results)
         if settings["tuning"]:
-            axis = axes[1, 1 if settings["ablation"] else 0]
-            draw_sweep(axis, results, f"mean episodes to solve, N = {settings['tuning']['size']}", log=True)
-        if second_row == 1:
-            axes[1, 1].set_axis_off()
+            draw_sweep(axes[0, 2], results, f"mean episodes to solve, N = {settings['tuning']['size']}", log=True)
         legend_below(figure, axes[0, 1], 5)
         yield figure
 
@@ -196,33 +168,6 @@ def _places(agent: str, rows: list[Row], settings: dict[str, Any]) -> list[float
     return [r["setting"]["size"] + 0.15 * shift for r in rows]
 
 
-def _draw_ablation(axis: Any, results: Results) -> None:
-    """Variants down, episodes across; what was never solved stands at the right edge."""
-    ablation, n_seeds = results["settings"]["ablation"], results["settings"]["seeds"]
-    names = list(ablation["variants"])
-    edge = 1.6 * max(ablation["caps"])
-    colours = ["#56B4E9", "#D55E00", "#009E73"]
-    for i, size in enumerate(ablation["sizes"]):
-        shift = 0.3 * (i / max(len(ablation["sizes"]) - 1, 1) - 0.5)
-        colour = colours[i % len(colours)]
-        for y, name in enumerate(names):
-            (time,) = rows_of(results, "episodes_to_solve", f"{ABLATED}: {name}", size=size, case=CASE)
-            (solved,) = rows_of(results, "solved_seeds", f"{ABLATED}: {name}", size=size, case=CASE)
-            label = f"N = {size}" if y == 0 else None
-            if time["value"] is None:
-                said = "not run" if solved["value"] is None else f"{solved['value']}/{n_seeds}"
-                axis.plot([edge], [y + shift], ">", color=colour, markerfacecolor="none", label=label)
-                axis.annotate(said, (edge, y + shift), (5, -2), textcoords="offset points", fontsize=5.5, color=colour)
-            else:
-                axis.plot([time["low"], time["high"] or edge], [y + shift] * 2, "-", color=colour)
-                axis.plot([time["value"]], [y + shift], "o", color=colour, label=label)
-    axis.set_yticks(range(len(names)), names)
-    axis.set_ylim(len(names) + 0.4, -0.6)  # room for the legend
-    axis.set(xscale="log", xlabel="episodes to solve (▷ median never, seeds solved)", title=f"{ABLATED}, {CASE}")
-    axis.set_xlim(right=2.2 * edge)
-    axis.legend(loc="lower left", ncols=len(ablation["sizes"]))
-
-
 EXPERIMENT = Experiment(
     name="deepsea",
     title="DeepSea, learning agents: episodes to solve against the size",
@@ -234,7 +179,7 @@ EXPERIMENT = Experiment(
         "Every agent but ube-deep, which has one setting everywhere, is reported at the best of its sweep, "
         "unstructured-noise at that of ube-1step. Controls: greedy has no exploration at all, "
         "dqn-small-epsilon ends at ε = 0.01, unstructured-noise is as large as ube-1step's and knows nothing of states. "
-        "Below: ube-deep with one choice changed at a time, and the sweep of each agent's one scale, five values on seeds "
+        "Below: the sweep of each agent's one scale, five values on seeds "
         "of their own (its score counts twice the cap where unsolved). A run ends when it is solved or out of episodes; then "
         "evaluation_return is of ten episodes, greedy and without learning, own_policy_return the same by the agent's own "
         "policy. The maps show where ube-deep is uncertain as it "
@@ -245,14 +190,13 @@ EXPERIMENT = Experiment(
     scales={
         "quick": {
             "agents": ["dqn", "ube-1step", "ube-deep"], "sizes": [10], "caps": [500], "seeds": 3,
-            "ablation": None, "tuning": None,
+            "tuning": None,
             "picture": {"size": 10, "cap": 500, "episodes": [0, 100, 200, 500]},
         },
         "paper": {
             "agents": list(PRESETS), "sizes": [10, 15, 20, 30, 40, 50],
             "caps": [1_000, 1_000, 1_000, 3_000, 10_000, 10_000], "seeds": 10,
             "largest": {"boot": 30}, "variants": {"boot-2": {"agent": "boot", "overrides": {"ensemble": 2}}},
-            "ablation": {"sizes": [10, 20], "caps": [1_000, 1_000], "variants": ABLATION},
             "tuning": {
                 "size": 10, "cap": 1_000, "seeds": 3, "candidates": CANDIDATES, "apply": APPLY,
             },
