@@ -22,9 +22,12 @@ needs_sb3 = pytest.mark.skipif(
 )
 
 
+TEN = ("--size", "10", "--seed", "0")
+
+
 def printed(script: str, *options: str) -> str:
     one_thread = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(EXAMPLES / script), "--size", "10", "--seed", "0", *options]
+    command = [sys.executable, str(EXAMPLES / script), *options]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | one_thread).stdout
 
 
@@ -42,17 +45,22 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_scripts_are_tested_and_listed() -> None:
     names = {path.name for path in EXAMPLES.glob("*.py")}
     shared = {"deep_sea.py"}
-    agents = {"plain_dqn.py", "plain_dqn_ube.py", "sb3_dqn_ube.py"}
+    agents = {"algorithm1.py", "plain_dqn.py", "plain_dqn_ube.py", "sb3_dqn_ube.py"}
     assert names == {"posterior_variance.py", "exact_recursion.py"} | shared | agents
     listed = re.findall(r"^\| `(\w+\.py)` ", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
     assert set(listed) == names
 
 
 def test_a_plain_dqn_does_not_solve_what_it_solves_with_ube() -> None:
-    assert solved_at(printed("plain_dqn.py", "--episodes", "100"), "plain DQN") is None
-    solved = solved_at(printed("plain_dqn_ube.py", "--episodes", "100"), "DQN with UBE")
+    assert solved_at(printed("plain_dqn.py", *TEN, "--episodes", "100"), "plain DQN") is None
+    solved = solved_at(printed("plain_dqn_ube.py", *TEN, "--episodes", "100"), "DQN with UBE")
     assert solved is not None
     assert 10 <= solved <= 90
+
+
+def test_algorithm_1_runs_and_explores_with_long_targets_and_more_noise() -> None:
+    line = printed("algorithm1.py", "--size", "4", "--episodes", "150", "--n", "20", "--beta", "1")
+    assert re.fullmatch(r"Algorithm 1, n = 20: treasure in \d\d+ of 150 episodes, solved at episode \d+\n", line), line
 
 
 def test_ube_is_fewer_than_60_changed_lines() -> None:
@@ -105,8 +113,8 @@ def test_summary_by_hand() -> None:
 
 @needs_sb3
 def test_stable_baselines3_does_not_solve_what_it_solves_with_ube() -> None:
-    assert solved_at(printed("sb3_dqn_ube.py", "--episodes", "100", "--agent", "dqn"), "SB3 DQN") is None
-    assert solved_at(printed("sb3_dqn_ube.py", "--episodes", "100"), "SB3 UbeDQN") is not None
+    assert solved_at(printed("sb3_dqn_ube.py", *TEN, "--episodes", "100", "--agent", "dqn"), "SB3 DQN") is None
+    assert solved_at(printed("sb3_dqn_ube.py", *TEN, "--episodes", "100"), "SB3 UbeDQN") is not None
 
 
 @needs_sb3
