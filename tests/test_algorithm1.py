@@ -47,7 +47,9 @@ def test_the_example_decides_and_learns_as_the_agent(example: Any, agent: str, n
         s = jnp.array(learner.scaled(carry.place.observation).reshape(-1))
         return s, jax.random.normal(jax.random.split(act_key, 4)[0], (1, 2))[0]
 
-    same = example.Algorithm1(*map(layers, (carry.learner.q["params"], carry.learner.u["params"])), 2, 0.5, n)
+    same = example.Algorithm1(
+        *map(layers, (carry.learner.values.params["params"], carry.learner.u["params"])), 2, 0.5, n
+    )
     decided = [same.begin(*state_and_zeta(carry))]
     taken, ends = [], 0
     for t in range(STEPS):
@@ -65,7 +67,7 @@ def test_the_example_decides_and_learns_as_the_agent(example: Any, agent: str, n
     assert ends == STEPS // 8
     assert 0.1 < np.mean(taken) < 0.9
     cells = jnp.eye(64)
-    q, phi = learner.q_network.apply(carry.learner.q, cells)
+    q, phi = learner.values.network.apply(carry.learner.values.params, cells)
     np.testing.assert_allclose(example.forward(same.q_network, cells)[0], q, rtol=0, atol=1e-4)
     u = learner.u_network.apply(carry.learner.u, phi)
     assert float(jnp.ptp(u)) > 0.1

@@ -185,11 +185,11 @@ def test_a_run_is_that_of_a_plain_loop(agent: str) -> None:
     run = session(agent)
     parts = list(run.run(200, 40))
     state, ends = plain_loop(200, 40, agent)
-    for name in ("q", "q_target", "u", "counts", "awaited"):
-        for mine, theirs in zip(
-            jax.tree.leaves(getattr(run.learner, name)), jax.tree.leaves(getattr(state, name)), strict=True
-        ):
-            np.testing.assert_allclose(mine, theirs, rtol=2e-3, atol=2e-5)
+    learned, expected = (
+        jax.tree.leaves((s.values.params, s.values.target, s.u, s.counts, s.awaited)) for s in (run.learner, state)
+    )
+    for mine, theirs in zip(learned, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-3, atol=2e-5)
     columns = [np.concatenate(column) for column in zip(*(part.episodes for part in parts), strict=True)]
     assert np.transpose(columns).tolist() == [list(map(float, end)) for end in ends]
 

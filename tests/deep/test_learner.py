@@ -37,12 +37,12 @@ def test_the_u_loss_cannot_move_the_trunk() -> None:
     @jax.jit
     def gradients(q: Any, u: Any) -> Any:
         def loss(q: Any, u: Any) -> jax.Array:
-            phi = learner.q_network.apply(q, x)[1]
+            phi = learner.values.network.apply(q, x)[1]
             return ((learner.u_network.apply(u, phi) - 3.0) ** 2).sum()
 
         return jax.grad(loss, (0, 1))(q, u)
 
-    of_q, of_u = gradients(state.q, state.u)
+    of_q, of_u = gradients(state.values.params, state.u)
     assert all(np.all(np.asarray(leaf) == 0) for leaf in jax.tree.leaves(of_q))
     assert all(np.any(np.asarray(leaf) != 0) for leaf in jax.tree.leaves(of_u))
 
@@ -52,7 +52,8 @@ def test_observing_moves_u_and_leaves_q_alone() -> None:
     learner, state = run.loop.learner, played(run)[0].learner
     choice = run.loop.think(state, observation(), jax.random.key(0), run.knobs)
     after, loss = jax.jit(learner.observe)(state, choice, run.knobs)
-    assert same_bits((state.q, state.q_target, state.q_optimiser), (after.q, after.q_target, after.q_optimiser))
+    before, later = ((s.values.params, s.values.target, s.values.optimiser) for s in (state, after))
+    assert same_bits(before, later)
     assert float(loss) > 0
     assert not same_bits(state.u, after.u)
     assert int(after.steps) == int(state.steps) + 1 == 101
@@ -236,8 +237,8 @@ def batch_of(rows: int, members: int, codes: int) -> Transition:
 
 def with_other_targets(state: LearnerState) -> LearnerState:
     """Target networks that are not the networks, as between two copies."""
-    q_target, u_target = jax.tree.map(lambda leaf: 2 * leaf + 0.3, (state.q, state.u))
-    return state._replace(q_target=q_target, u_target=u_target)
+    q_target, u_target = jax.tree.map(lambda leaf: 2 * leaf + 0.3, (state.values.params, state.u))
+    return state._replace(values=state.values._replace(target=q_target), u_target=u_target)
 
 
 @pytest.mark.parametrize(("preset", "members", "prior"), [("ube-nstep", 1, 0.0), ("boot", 10, 3.0)])
@@ -249,10 +250,10 @@ def test_q_regresses_on_one_step_targets(preset: str, members: int, prior: float
     x, next_x = (part.reshape(16, -1).astype(float) for part in (batch.observation, batch.next_observation))
 
     def q_of(params: Any, at: np.ndarray) -> np.ndarray:
-        return forward(params, at) + (prior * forward(state.q_prior, at) if prior else 0.0)
+        return forward(params, at) + (prior * forward(state.values.prior, at) if prior else 0.0)
 
-    target = batch.reward[:, None] + 0.99 * batch.continues[:, None] * q_of(state.q_target, next_x).max(-1)
-    error = np.abs(q_of(state.q, x)[np.arange(16), :, batch.action] - target)
+    target = batch.reward[:, None] + 0.99 * batch.continues[:, None] * q_of(state.values.target, next_x).max(-1)
+    error = np.abs(q_of(state.values.params, x)[np.arange(16), :, batch.action] - target)
     huber = np.where(error < 1, error**2 / 2, error - 0.5)
     assert error.max() > 1
     update = jax.jit(run.loop.learner.update)
@@ -262,9 +263,11 @@ def test_q_regresses_on_one_step_targets(preset: str, members: int, prior: float
     assert same_bits(state.u, after.u)
     if members > 1:
         masked = batch._replace(mask=batch.mask * (np.arange(members) != 3))
-        fresh = jax.tree.map(jnp.zeros_like, state.q_optimiser)  # no momentum from before
-        after, _ = update(state._replace(q_optimiser=fresh), masked, None, jax.random.key(0), run.knobs)
-        for old, new in zip(jax.tree.leaves(state.q), jax.tree.leaves(after.q), strict=True):
+        fresh = jax.tree.map(jnp.zeros_like, state.values.optimiser)  # no momentum from before
+        after, _ = update(
+            state._replace(values=state.values._replace(optimiser=fresh)), masked, None, jax.random.key(0), run.knobs
+        )
+        for old, new in zip(jax.tree.leaves(state.values.params), jax.tree.leaves(after.values.params), strict=True):
             moved = np.moveaxis(np.asarray(old != new), -2, 0).reshape(members, -1).any(1)
             np.testing.assert_array_equal(moved, np.arange(members) != 3)
 
@@ -283,7 +286,7 @@ def test_u_regresses_on_what_follows_by_the_policy_of_now() -> None:
     u_next = np.clip(forward(state.u_target, next_x)[:, 0], 0, most) + np.asarray(
         learner.counts.nu(state.counts, next_code)
     )
-    a_next = (forward(state.q_target, next_x)[:, 0] + 0.5 * 3.0 * np.sqrt(u_next)).argmax(1)
+    a_next = (forward(state.values.target, next_x)[:, 0] + 0.5 * 3.0 * np.sqrt(u_next)).argmax(1)
     target = 0.7**2 * batch.continues * u_next[np.arange(16), a_next]
     error = target - forward(state.u, x)[np.arange(16), 0, batch.action]
     assert set(a_next) == {0, 1}
@@ -291,12 +294,12 @@ def test_u_regresses_on_what_follows_by_the_policy_of_now() -> None:
     after, metrics = update(state, batch, None, jax.random.key(0), run.knobs)
     assert float(metrics["u_loss"]) == pytest.approx((error**2).mean(), rel=1e-4)
     blind, _ = update(state._replace(u=state.u_target), batch, None, jax.random.key(0), run.knobs)
-    assert same_bits(after.q, blind.q)  # what u thinks does not reach Q
+    assert same_bits(after.values.params, blind.values.params)  # what u thinks does not reach Q
 
 
 def test_members_of_an_ensemble_differ_and_see_different_data() -> None:
     carry, _ = played(session("boot"))
-    q = forward(carry.learner.q, np.eye(64)) + 3.0 * forward(carry.learner.q_prior, np.eye(64))
+    q = forward(carry.learner.values.params, np.eye(64)) + 3.0 * forward(carry.learner.values.prior, np.eye(64))
     distance = np.abs(q[:, :, None] - q[:, None]).max((0, 3))
     assert distance[~np.eye(10, dtype=bool)].min() > 0.1
     mask = np.asarray(carry.replay.rows.mask[:100])
@@ -307,7 +310,7 @@ def test_members_of_an_ensemble_differ_and_see_different_data() -> None:
 
 def test_rmsprop_is_centred_and_its_epsilon_is_that_of_a_summed_loss() -> None:
     config = dataclasses.replace(session("dqn").config, optimiser="rmsprop", batch_size=32)
-    optimiser = Learner(config, SEA).q_optimiser
+    optimiser = Learner(config, SEA).values.optimiser
     state = optimiser.init(jnp.zeros(1))
     mean = square = 0.0
     for gradient in (0.3, -0.002, 0.01):

@@ -31,7 +31,7 @@ def trace(preset: str) -> dict[str, Any]:
     early = log.ended & (np.arange(300) < 100)
     return {
         "returns": np.round(np.asarray(log.episode_return)[early], 5).tolist(),
-        "q": weight(carry.learner.q),
+        "q": weight(carry.learner.values.params),
         "u": weight(carry.learner.u),
         "nu": float(log.column("nu")[:100].sum()),
     }
@@ -70,7 +70,9 @@ def test_the_same_seed_gives_the_same_bits_in_another_process() -> None:
 def test_seeds_differ_in_weights_environment_and_exploration(preset: str) -> None:
     run = session(preset)
     one, other = (run.loop.start(jax.random.key(seed), run.knobs) for seed in (0, 1))
-    kernels = [np.asarray(carry.learner.q["params"]["trunk"]["Dense_0"]["kernel"]) for carry in (one, other)]
+    kernels = [
+        np.asarray(carry.learner.values.params["params"]["trunk"]["Dense_0"]["kernel"]) for carry in (one, other)
+    ]
     assert (kernels[0] != kernels[1]).mean() > 0.99
     assert (one.instance.right != other.instance.right).any()
     # The same weights in the same sea with another key: other actions, and so other cells
@@ -162,8 +164,8 @@ def test_seeds_at_once_agree_with_seeds_in_turn() -> None:
         np.testing.assert_array_equal(together.ended, log.ended)
         np.testing.assert_allclose(together.episode_return, log.episode_return, atol=1e-5)
         np.testing.assert_allclose(together.column("u"), log.column("u"), rtol=2e-3, atol=1e-4)
-        mine = jax.tree.map(lambda leaf, i=i: leaf[i], batch.learner.q)
-        assert weight(mine) == pytest.approx(weight(carry.learner.q), rel=1e-3)
+        mine = jax.tree.map(lambda leaf, i=i: leaf[i], batch.learner.values.params)
+        assert weight(mine) == pytest.approx(weight(carry.learner.values.params), rel=1e-3)
 
 
 def test_numbers_may_change_without_compiling_again() -> None:
@@ -175,7 +177,8 @@ def test_numbers_may_change_without_compiling_again() -> None:
         run = session("ube-1step", **{name: value})
         assert run.loop is loop
         carry, _ = played(run)
-        changed = weight((carry.learner.q, carry.learner.u)) != weight((before_carry.learner.q, before_carry.learner.u))
+        of_before, of_after = ((c.learner.values.params, c.learner.u) for c in (before_carry, carry))
+        changed = weight(of_after) != weight(of_before)
         assert changed or name == "warmup"
     assert loop.chunk._cache_size() == compiled
     assert session("ube-1step", n=2).loop is not loop

@@ -125,15 +125,15 @@ def test_the_linear_agent_in_the_tabular_basis_is_the_tabular_agent(n: int) -> N
     shape, knobs = split_knobs(config)
     knobs = knobs._replace(u_learning_rate=0.5)  # of the squared error: a half makes the table the target
     learner = Learner(shape, SEA)
+    learner.values.__dict__.update(network=Table(head=False))
     learner.__dict__.update(
-        q_network=Table(head=False),
         u_network=Table(head=True),
         u_optimiser=optax.identity(),  # instead of what it makes
     )
     act, observe, after_step = jax.jit(learner.act), jax.jit(learner.observe), jax.jit(learner.after_step)
     step, reset = jax.jit(SEA.step), jax.jit(SEA.reset)
     state, world = learner.init(jax.random.key(0), knobs), SEA.draw(jax.random.key(1))
-    q, u = (np.array(params["params"]["Dense_0"]["kernel"], np.float64) for params in (state.q, state.u))
+    q, u = (np.array(params["params"]["Dense_0"]["kernel"], np.float64) for params in (state.values.params, state.u))
     visits, waiting = np.zeros((64, ACTIONS)), list[tuple[int, int, float]]()
 
     def finish(following: float, left: int) -> None:

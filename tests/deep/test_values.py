@@ -81,8 +81,8 @@ def test_targets_of_several_steps_reach_q() -> None:
     following = carry.replay.rows.next_observation[last]
     targets = learner.targets(carry.learner, batch, Ahead(reward, discount, following), jax.random.key(1), run.knobs)
     online, target = (
-        learner.q_network.apply(params, following.astype(jnp.float32))[0]
-        for params in (carry.learner.q, carry.learner.q_target)
+        learner.values.network.apply(params, following.astype(jnp.float32))[0]
+        for params in (carry.learner.values.params, carry.learner.values.target)
     )
     value = np.asarray(target)[np.arange(16), np.asarray(online).argmax(1)]
     np.testing.assert_allclose(targets.q[:, 0], np.asarray(reward) + np.asarray(discount) * value, atol=1e-6)

@@ -36,7 +36,7 @@ def exploding(run: Any, knobs: dict[str, float], chunks: int = 2) -> str:
     ) as caught:
         list(parts)
     kept = run.last_good["learner"]
-    for leaf in jax.tree.leaves((kept.q, kept.u, kept.counts)):
+    for leaf in jax.tree.leaves((kept.values.params, kept.u, kept.counts)):
         assert np.isfinite(leaf).all()
     return str(caught.value)
 
@@ -56,7 +56,7 @@ def test_weights_that_the_last_update_of_a_chunk_spoiled_are_found(tmp_path: Pat
     """Its loss was finite; they must not become the last good state."""
     run = session("ube-1step")
     next(run.run(100, 100))
-    spoiled = run.learner._replace(q=jax.tree.map(lambda leaf: leaf * jnp.inf, run.learner.q))
+    spoiled = run.learner._replace(values=jax.tree.map(lambda leaf: leaf * jnp.inf, run.learner.values))
     with pytest.raises(RunError, match=r"diverged before step 100 \(weights of q not finite\).*of step 8, is kept"):
         check_weights(spoiled, run.config, 100, 8)
     check_weights(run.learner, run.config, 100, 8)

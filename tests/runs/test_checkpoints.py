@@ -153,7 +153,7 @@ def test_a_run_that_diverges_keeps_its_last_good_state(tmp_path: Path, monkeypat
         trained(tmp_path / "run", schedule=Schedule(evaluate_every=80, evaluation_steps=20))
     kept = load(tmp_path / "run").agent.state
     assert int(kept.steps) == 80
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(jax.device_get((kept.q, kept.counts))))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(jax.device_get((kept.values.params, kept.counts))))
 
 
 def test_resume_without_a_run_starts_one(whole: Run, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_function_that_makes_another_network_than_before_is_compiled_anew(tmp_
     widths = []
     for width in (6, 7):
         run = trained(tmp_path / f"{width}", made, "dqn")
-        widths.append(run.agent.state.q["params"]["Dense_0"]["kernel"].shape[0])
+        widths.append(run.agent.state.values.params["params"]["Dense_0"]["kernel"].shape[0])
         assert run.config["agent"]["network"] == f"object/MLP(hidden=({width},))"
     assert widths == [6, 7]
     with pytest.raises(UsageError, match=r"begun with agent.network=object/MLP.*6.*not object/MLP.*7"):

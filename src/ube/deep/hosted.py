@@ -161,14 +161,11 @@ class HostedLoop:
         if counts is not None and counts.stores_code:
             x, next_x = self.learner.scaled(observation), self.learner.scaled(following)
             code, next_code = counts.code(lived["counts"], x, x), counts.code(lived["counts"], next_x, next_x)
-        members = self.config.ensemble
-        mask = jnp.ones((len(sample.action), members))
-        if members > 1:
 
-            def seen_by(number: jax.Array) -> jax.Array:
-                return jax.random.bernoulli(jax.random.fold_in(mask_key, number), knobs.mask_probability, (members,))
+        def mask_of(number: jax.Array) -> jax.Array:
+            return self.learner.values.draw_mask(jax.random.fold_in(mask_key, number), knobs)
 
-            mask = jax.vmap(seen_by)(sample.number).astype(jnp.float32)
+        mask = jax.vmap(mask_of)(sample.number)
         batch = Transition(
             observation, sample.action, sample.reward, sample.continues, following, code, next_code, mask
         )
@@ -195,7 +192,7 @@ class HostedLoop:
         """
         targets = {}
         if updates % self.config.target_period == 0:
-            targets["q_target"] = trained["q"]
+            targets["values"] = trained["values"]._replace(target=trained["values"].params)
         if self.learner.u_from_replay and updates % self.config.u_target_period == 0:
             targets["u_target"] = trained["u"]
         return trained | targets

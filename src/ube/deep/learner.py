@@ -26,6 +26,7 @@ from ube.deep.config import AgentConfig
 from ube.deep.counts import BinCounts, DenseCounts, WindowCounts
 from ube.deep.networks import UncertaintyHead, ValueNetwork, input_scaling, make_trunk, n_features
 from ube.deep.settings import Knobs
+from ube.deep.values import Values, ValuesState
 from ube.envs.contract import Interface
 
 Params = Any
@@ -65,10 +66,7 @@ class Awaited(NamedTuple):
 
 
 class LearnerState(NamedTuple):
-    q: Params
-    q_target: Params
-    q_optimiser: Any
-    q_prior: Params  # the fixed networks of randomised priors
+    values: ValuesState
     u: Params
     u_target: Params  # () where u does not learn from replay
     u_optimiser: Any
@@ -133,14 +131,8 @@ class Learner:
     # ---------------------------------------------------------------- parts
 
     @functools.cached_property
-    def q_network(self) -> ValueNetwork:
-        outputs = self.env.n_actions * (self.config.ensemble if self.config.ensemble_of == "heads" else 1)
-        return ValueNetwork(make_trunk(self.config.network, self.config.hidden), outputs, self.config.initial_values)
-
-    @functools.cached_property
-    def prior_network(self) -> ValueNetwork:
-        """The fixed networks of randomised priors: as those of Q, with random outputs, which are what they are for."""
-        return self.q_network.clone(starts_at="random")
+    def values(self) -> Values:
+        return Values(self.config, self.env)
 
     @functools.cached_property
     def u_network(self) -> Any:
@@ -189,13 +181,6 @@ class Learner:
         return input_scaling(self.env.observation_dtype, self.env.low, self.env.high)
 
     @functools.cached_property
-    def q_optimiser(self) -> optax.GradientTransformation:
-        if self.config.optimiser == "adam":
-            return optax.scale_by_adam()
-        # Mnih 2015 sums the loss over the batch; with the mean, its 0.01 becomes 0.01 / batch².
-        return optax.scale_by_stddev(decay=0.95, eps=0.01 / self.config.batch_size**2)
-
-    @functools.cached_property
     def u_optimiser(self) -> optax.GradientTransformation:
         return optax.scale_by_rms(decay=0.95, eps=1e-8)
 
@@ -204,8 +189,7 @@ class Learner:
     def init(self, key: Key, knobs: Knobs) -> LearnerState:
         q_key, prior_key, u_key, counts_key, episode_key = jax.random.split(key, 5)
         x = jnp.zeros((1, *self.env.observation_shape))
-        q = self._init_q(self.q_network, q_key, x)
-        prior = self._init_q(self.prior_network, prior_key, x) if self.config.ensemble > 1 else ()
+        values = self.values.init(q_key, prior_key, x)
         counts: Any = self.counts.init(counts_key, knobs.prior) if self.counts else ()
         u: Any = ()
         stream: Any = ()
@@ -223,18 +207,12 @@ class Learner:
         zero = jnp.zeros(())
         member, zeta = self.draw_noise(episode_key)
         return LearnerState(
-            q=q, q_target=jax.tree.map(jnp.copy, q), q_optimiser=self.q_optimiser.init(q),
-            q_prior=prior, u=u, u_target=u_target,
-            u_optimiser=self.u_optimiser.init(u), counts=counts, stream=stream, awaited=self._nothing_awaited(counts, x),
+            values=values, u=u, u_target=u_target, u_optimiser=self.u_optimiser.init(u), counts=counts, stream=stream,
+            awaited=self._nothing_awaited(counts, x),
             member=member, zeta=zeta, greedy_debt=zero, mean_u_root=zero, largest_return=zero,
             reward_range=jnp.zeros(2), episode_return=zero, episode_weight=jnp.ones(()), steps=jnp.zeros((), jnp.int32),
             updates=jnp.zeros((), jnp.int32),
         )  # fmt: skip
-
-    def _init_q(self, network: ValueNetwork, key: Key, x: jax.Array) -> Params:
-        if not self._many_networks:
-            return network.init(key, x)
-        return jax.vmap(lambda k: network.init(k, x), out_axes=-2)(jax.random.split(key, self.config.ensemble))
 
     def _nothing_awaited(self, counts: Any, x: jax.Array) -> Any:
         if not self.learns_noise:
@@ -249,26 +227,6 @@ class Learner:
         return jax.random.randint(member_key, (), 0, self.config.ensemble), jax.random.normal(zeta_key)
 
     # ---------------------------------------------------------------- values
-
-    @property
-    def _many_networks(self) -> bool:
-        return self.config.ensemble > 1 and self.config.ensemble_of == "networks"
-
-    def _one_q(self, params: Params, prior: Params, x: jax.Array, knobs: Knobs) -> tuple[jax.Array, jax.Array]:
-        """Of one network: q (B, heads, A), φ (B, D)."""
-        q: Any
-        phi: Any
-        q, phi = self.q_network.apply(params, x)
-        if prior:
-            q = q + knobs.randomised_prior * self.q_network.apply(prior, x)[0]
-        return q.reshape(x.shape[0], -1, self.env.n_actions), phi
-
-    def _q(self, params: Params, prior: Params, x: jax.Array, knobs: Knobs) -> tuple[jax.Array, jax.Array]:
-        """q (B, K, A) of the whole ensemble, φ (B, D) of its first network."""
-        if not self._many_networks:
-            return self._one_q(params, prior, x, knobs)
-        q, phi = jax.vmap(lambda one, fixed: self._one_q(one, fixed, x, knobs), in_axes=-2)(params, prior)
-        return q[:, :, 0].swapaxes(0, 1), phi[0]
 
     def _u_input(self, x: jax.Array, phi: jax.Array) -> jax.Array:
         return {"head": phi, "own": x}[self.config.u_network]
@@ -292,7 +250,7 @@ class Learner:
         """What Σ knows of observations (B, …), with the features of now."""
         assert self.counts is not None
         x = self.scaled(observations)
-        return self.counts.code(state.counts, self._q(state.q, state.q_prior, x, knobs)[1], x)
+        return self.counts.code(state.counts, self.values.mean(state.values, x, knobs)[1], x)
 
     # ---------------------------------------------------------------- acting
 
@@ -365,13 +323,10 @@ class Learner:
         noise_key, random_key, epsilon_key, tie_key = jax.random.split(key, 4)
         x = self.scaled(observation)[None]
         evaluating = evaluation_epsilon is not None
-        if self._many_networks and not evaluating:
-            one, fixed = jax.tree.map(lambda leaf: jnp.take(leaf, state.member, -2), (state.q, state.q_prior))
-            q, phi = self._one_q(one, fixed, x, knobs)
-            q = q[:, 0]
+        if evaluating:
+            q, phi = self.values.mean(state.values, x, knobs)
         else:
-            q, phi = self._q(state.q, state.q_prior, x, knobs)
-            q = q.mean(1) if evaluating else q[:, state.member if self.config.ensemble > 1 else 0]
+            q, phi = self.values.of_member(state.values, state.member, x, knobs)
         nothing = jnp.zeros((1, self.env.n_actions))
         code, nu, u, u_input = jnp.zeros((1, 0)), nothing, nothing, jnp.zeros((1, 0))
         if self.counts:
@@ -495,8 +450,12 @@ class Learner:
         if self.config.optimism == "levels":
             debt = self._greedy_debt(state, knobs)
             state, zeta = state._replace(greedy_debt=debt), jnp.where(debt > 0, -jnp.inf, zeta)
-        fresh: dict[str, Any] = {"member": member, "zeta": zeta, "episode_return": 0.0, "episode_weight": 1.0}
-        return state._replace(**{name: jnp.where(ended, new, getattr(state, name)) for name, new in fresh.items()})
+        return state._replace(
+            member=jnp.where(ended, member, state.member),
+            zeta=jnp.where(ended, zeta, state.zeta),
+            episode_return=jnp.where(ended, 0.0, state.episode_return),
+            episode_weight=jnp.where(ended, 1.0, state.episode_weight),
+        )
 
     # ---------------------------------------------------------------- the batch
 
@@ -513,36 +472,30 @@ class Learner:
         ahead: where targets of Q bootstrap if that is not the next observation (q_steps > 1).
         """
         next_x = self.scaled(batch.next_observation)
+        values = state.values
         q_t: Any = None
         phi_t: Any = None
         if ahead is None or self.u_from_replay:
-            q_t, phi_t = self._q(state.q_target, state.q_prior, next_x, knobs)
+            q_t, phi_t = self.values.of_all(values.target, values.prior, next_x, knobs)
         if ahead is None:
-            q = self._q_target(state, batch.reward, knobs.discount * batch.continues, q_t, next_x, knobs)
+            q = self.values.q_target(values, batch.reward, knobs.discount * batch.continues, q_t, next_x, knobs)
         else:
             x = self.scaled(ahead.observation)
-            q_ahead, _ = self._q(state.q_target, state.q_prior, x, knobs)
-            q = self._q_target(state, ahead.reward, ahead.discount, q_ahead, x, knobs)
+            q_ahead, _ = self.values.of_all(values.target, values.prior, x, knobs)
+            q = self.values.q_target(values, ahead.reward, ahead.discount, q_ahead, x, knobs)
         if not self.u_from_replay:
             return Targets(q, jnp.zeros(0))
         return Targets(q, self._u_target(state, batch, next_x, q_t[:, 0], phi_t, key, knobs))
 
-    def _q_target(
-        self, state: LearnerState, reward: jax.Array, discount: jax.Array, q_t: jax.Array, x: jax.Array, knobs: Knobs
-    ) -> jax.Array:
-        """(B, K): r + γ max_b Q(s', b), with the next action b chosen by the online network if `double_q`."""
-        choosing = self._q(state.q, state.q_prior, x, knobs)[0] if self.config.double_q else q_t
-        return backups.q_learning_target(reward[:, None], discount[:, None], q_t, choosing)
-
     @property
     def improved(self) -> tuple[str, ...]:
         """Fields of LearnerState that `improve` changes; steps leave them alone."""
-        return ("q", "q_optimiser", "updates", *(("u", "u_optimiser") if self.u_from_replay else ()))
+        return ("values", "updates", *(("u", "u_optimiser") if self.u_from_replay else ()))
 
     @property
     def fixed(self) -> tuple[str, ...]:
         """Fields of LearnerState that neither `improve` nor steps change."""
-        return ("q_prior", "q_target", "u_target")
+        return ("u_target",)
 
     @property
     def u_from_replay(self) -> bool:
@@ -567,29 +520,22 @@ class Learner:
     def improve(
         self, state: LearnerState, batch: Transition, targets: Targets, knobs: Knobs
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """The gradient step towards the targets. Reads `q_prior`, and reads and changes what `improved` names."""
+        """The gradient step towards the targets. Reads and changes what `improved` names."""
         x = self.scaled(batch.observation)
-
-        def q_loss(params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-            q, phi = self._q(params, state.q_prior, x, knobs)
-            errors = optax.huber_loss(backups.chosen(q, batch.action[:, None]), targets.q)
-            shares = self.config.ensemble if self.config.ensemble_of == "heads" else 1
-            return (errors * batch.mask).sum(1).mean() / shares, (q, phi)
-
-        (loss, (q, phi)), gradient = jax.value_and_grad(q_loss, has_aux=True)(state.q)
-        direction, optimiser = self.q_optimiser.update(gradient, state.q_optimiser)
-        new_q = jax.tree.map(lambda p, d: p - knobs.learning_rate * d, state.q, direction)
-        metrics = {"loss": loss, "q": q.max(-1).mean()}
+        values, phi, metrics = self.values.improve(state.values, x, batch.action, targets.q, batch.mask, knobs)
+        state = state._replace(values=values, updates=state.updates + 1)
         if self.u_from_replay:
             state, metrics["u_loss"] = self._regress_u(
                 state, self._u_input(x, phi), batch.action, targets.u, 1.0, knobs
             )
-        return state._replace(q=new_q, q_optimiser=optimiser, updates=state.updates + 1), metrics
+        return state, metrics
 
     def copied(self, state: LearnerState) -> LearnerState:
         """With target networks that are copies, if it is time."""
         q_period, u_period = self.config.target_period, self.config.u_target_period
-        state = state._replace(q_target=optax.periodic_update(state.q, state.q_target, state.updates, q_period))
+        values = state.values
+        target = optax.periodic_update(values.params, values.target, state.updates, q_period)
+        state = state._replace(values=values._replace(target=target))
         if self.u_from_replay:
             state = state._replace(u_target=optax.periodic_update(state.u, state.u_target, state.updates, u_period))
         return state

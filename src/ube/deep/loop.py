@@ -200,10 +200,7 @@ class Loop:
         if counts is not None and counts.stores_code:
             x = self.learner.scaled(after.observation)[None]
             code, next_code = choice.code, counts.code(state.counts, x, x)[0]
-        members = self.config.ensemble
-        mask = jnp.ones(members)
-        if members > 1:
-            mask = jax.random.bernoulli(mask_key, knobs.mask_probability, (members,)).astype(jnp.float32)
+        mask = self.learner.values.draw_mask(mask_key, knobs)
         return Transition(
             observation, choice.action, self.learner.learned_reward(after.reward, choice, knobs),
             1.0 - after.terminated, after.observation, code, next_code, mask,

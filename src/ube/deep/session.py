@@ -201,7 +201,9 @@ def summarised(noted: np.ndarray) -> dict[str, float]:
 
 def check_weights(learner: LearnerState, config: AgentConfig, step: int, good: int) -> None:
     """Metrics are of the weights before an update: the last one of a chunk shows only here, before it is kept as good."""
-    finite = jax.device_get(_all_finite({"weights of q": learner.q, "weights of u": learner.u, "Σ": learner.counts}))
+    finite = jax.device_get(
+        _all_finite({"weights of q": learner.values.params, "weights of u": learner.u, "Σ": learner.counts})
+    )
     check_finite({name: 0.0 if fine else np.nan for name, fine in finite.items()}, config, step, good)
 
 
