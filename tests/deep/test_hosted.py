@@ -17,7 +17,9 @@ from ube.deep.hosted_session import HostedSession
 from ube.deep.learner import LearnerState, Transition
 from ube.envs.contract import HostedEnvironment, HostedStep
 
-SMALL = {"replay_size": 200, "batch_size": 4, "warmup": 12, "update_period": 4, "target_period": 3, "hidden": (8,)}
+SMALL = {
+    "replay_size": 200, "batch_size": 4, "warmup": 12, "update_period": 4, "target_period": 3, "hidden": (8,), "q_steps": 1,
+}  # fmt: skip
 SIDE, STACK = 6, 2
 
 
@@ -260,7 +262,7 @@ def test_several_games_side_by_side(agent: str, n_envs: int) -> None:
 @pytest.mark.parametrize("agent", ["ube-1step", "ube-deep"])
 def test_each_game_has_the_noise_of_its_own_episode(agent: str) -> None:
     """Where an episode is cut off (u from the stream), and in targets (u from replay, as the first game has it)."""
-    full = {"optimism": "full", "levels_wait": False}
+    full = {"optimism": "full", "levels_wait": False, "epsilon_start": 0.0, "epsilon_end": 0.0}
     run = finished(session(agent, n_envs=2, policy="noise-per-episode", beta=100.0, **full), 120)
     learner, knobs = run.loop.learner, run.knobs
     lived = run.lived | {"zeta": np.array([3.0, -3.0], np.float32)}

@@ -144,7 +144,7 @@ def test_a_run_that_diverges_keeps_its_last_good_state(tmp_path: Path, monkeypat
     def blown_up(self: HostedSession, trained: Any, batches: Any) -> Any:
         trained, metrics = improved(self, trained, batches)
         if int(trained["updates"]) == 20:  # after step 88
-            trained = trained | {"q": jax.tree.map(lambda leaf: np.nan * leaf, trained["q"])}
+            trained = trained | {"values": jax.tree.map(lambda leaf: np.nan * leaf, trained["values"])}
         return trained, metrics
 
     monkeypatch.setattr(HostedSession, "_improved", blown_up)

@@ -129,8 +129,10 @@ class FrameReplay:
         follows = self.continues[env, last]
         at = (last + 1) % self.slots
         around = (at[:, None] + np.arange(1 - self.stack, 1)) % self.slots
+        with np.errstate(over="ignore"):  # rewards beyond float32 show in the loss, where they are reported
+            total = total.astype(np.float32)
         return FramesAhead(
-            total.astype(np.float32), (weight * follows).astype(np.float32), self.frames[env[:, None], around],
+            total, (weight * follows).astype(np.float32), self.frames[env[:, None], around],
             self.age[env, at].astype(np.int32),
         )  # fmt: skip
 
