@@ -55,7 +55,7 @@ def plot(results: Results) -> Iterator[Any]:
     """Variants down, a task in each column; open marks at the edge where the median seed never solved it."""
     tasks, names = results["settings"]["tasks"], list(results["settings"]["variants"])
     colour = look(AGENT)[0]
-    with canvas(columns=len(tasks), width=2.1, height=0.8 + 0.17 * len(names)) as (figure, axes):
+    with canvas(columns=len(tasks), width=2.0 + 1.8 / len(tasks), height=1.1 + 0.17 * len(names)) as (figure, axes):
         for column, (axis, task) in enumerate(zip(axes[0], tasks, strict=True)):
             env, metric = task_label(task), MEASURES[task["kind"]]
             found = [rows_of(results, metric, f"{AGENT}: {name}", env=env)[0] for name in names]
@@ -70,7 +70,8 @@ def plot(results: Results) -> Iterator[Any]:
             if found[0]["value"] is not None:
                 axis.axvline(found[0]["value"], color="black", linestyle=":", linewidth=0.8)
             axis.set_yticks(range(len(names)), names if column == 0 else [""] * len(names))
-            axis.set(title=env.replace(", observation", ",\nobservation"), xlabel=metric.replace("_", " "))
+            axis.set_title(env.replace(", ", "\n", 1).replace(", new", ",\nnew"))
+            axis.set_xlabel(metric.replace("_", " "))
             axis.set_ylim(len(names) - 0.5, -0.5)
         yield figure
 
