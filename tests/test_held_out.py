@@ -10,7 +10,7 @@ from ube.deep.config import agent_config
 from ube.deep.settings import filled
 from ube.envs import Environment, make
 from ube.figures.ablation import VARIANTS as ABLATED
-from ube.figures.held_out import EPSILONS, REFERENCE, _checkpoints, _over_games, task_rows
+from ube.figures.held_out import EPSILONS, REFERENCE, _checkpoints, _means_over_games, _over_games, task_rows
 
 
 def result(returns: list[list[float]], training: float, **more: Any) -> dict[str, Any]:
@@ -56,6 +56,21 @@ def test_every_variant_of_the_ablation_is_an_agent(name: str) -> None:
     changed = filled(agent_config("ube-deep", ABLATED[name]), env, 10_000)
     as_it_is = filled(agent_config("ube-deep"), env, 10_000)
     assert (changed == as_it_is) == (name == "as it is")
+
+
+def test_games_that_settings_were_chosen_on_are_left_out_of_a_second_mean() -> None:
+    def runs(score: float) -> list[dict[str, Any]]:
+        return [result([[score, score]], score)] * 2
+
+    games = {name: {REFERENCE: runs(1), "other": runs(score)} for name, score in (("a", 1), ("b", 3), ("tuned", 8))}
+
+    def training(seen: set[str]) -> list[tuple[int, float]]:
+        rows = [row for row in _means_over_games(games, seen, 0) if row["setting"]["case"] == "training"]
+        return [(row["setting"]["games"], row["value"]) for row in rows]
+
+    assert training({"tuned"}) == [(3, 4.0), (2, 2.0)]
+    assert training(set()) == [(3, 4.0)]
+    assert training({"a", "tuned"}) == [(3, 4.0)]  # no mean over a single game
 
 
 def test_scores_over_the_reference_are_ratios_of_means_averaged_over_games() -> None:

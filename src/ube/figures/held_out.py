@@ -59,12 +59,9 @@ def job(settings: dict[str, Any], first_seed: int, progress: Progress, kept: Pat
             checkpoints[label] = {agent: _checkpoints(runs[agent]).mean(0).T for agent in agents}
             if task["kind"] == "game":
                 games[label] = runs
-    unseen = {
-        label: games[label] for label in map(task_label, (t for t in tasks if not t.get("seen"))) if label in games
-    }
-    for some in [games, unseen] if len(unseen) < len(games) else [games]:
-        if REFERENCE in settings["agents"] and len(some) > 1:
-            summary += _over_games(some, np.random.default_rng(first_seed))
+    if REFERENCE in settings["agents"]:
+        seen = {task_label(task) for task in tasks if task.get("seen")}
+        summary += _means_over_games(games, seen, first_seed)
     steps = {task_label(task): task["steps"] for task in tasks}
     return {
         "summary": summary,
@@ -133,6 +130,13 @@ def task_rows(agent: str, task: dict[str, Any], runs: list[Result]) -> list[Row]
             learned = int((evaluated[:, -1, index] >= LEARNED).sum())
             rows.append(row(agent, at, "seeds_that_learned", *wilson(learned, n)))
     return rows
+
+
+def _means_over_games(games: dict[str, dict[str, list[Result]]], seen: set[str], seed: int) -> list[Row]:
+    """Return the means over all games, and again without those that settings were chosen on."""
+    unseen = {label: runs for label, runs in games.items() if label not in seen}
+    groups = [games] if len(unseen) == len(games) else [games, unseen]
+    return [row for group in groups if len(group) > 1 for row in _over_games(group, np.random.default_rng(seed))]
 
 
 def _over_games(games: dict[str, dict[str, list[Result]]], rng: np.random.Generator) -> list[Row]:
