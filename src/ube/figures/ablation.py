@@ -82,9 +82,8 @@ EXPERIMENT = Experiment(
     note=(
         "Each line changes one choice of ube-deep (full optimism and the two noises also give up levels and random actions, "
         "which make no sense with them), on tasks that its settings were chosen on, so `as it is` is flattered. "
-        "episodes_to_solve is the median over seeds with quartiles, null where the median seed never solved it; the others are "
-        "means with a 95 % interval. "
-        "Three seeds tell large differences only."
+        "episodes_to_solve is the median over seeds with quartiles, null where the median seed never solved it; the others "
+        "are means with a 95 % interval. Three seeds tell large differences only."
     ),
     scales={
         "quick": {
